@@ -1,0 +1,41 @@
+"""Entry point of `chattts-triton`: parses, runs one command, turns our errors into one line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import sys
+
+from chattts_triton import __version__
+from chattts_triton.errors import ChatTTSError
+
+COMMANDS = ("fetch", "standin", "export", "serve", "say")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; each command module adds its own part and sets `run`."""
+    parser = argparse.ArgumentParser(prog="chattts-triton", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        importlib.import_module(f"chattts_triton.cli.{name}").add_parser(subparsers)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; 0 on success, 1 on a failure, 2 on wrong use (as argparse has it)."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    args = build_parser().parse_args(argv)
+    try:
+        return int(args.run(args))
+    except ChatTTSError as error:
+        message = " ".join(str(error).split())
+        sys.stderr.write(f"chattts-triton {args.command}: {message}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
