@@ -1,0 +1,112 @@
+"""Draws the codes of all running sequences at once, each by its own generator.
+
+Reproduces what upstream's sampling does to one text under `torch.manual_seed(seed)`. Nothing here
+depends on a neighbour: every operation works along a row, and every draw comes from the row's own
+generator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chattts_triton.constants import MIN_CANDIDATES, REPETITION_WINDOW_CODES
+from chattts_triton.manifest import Dims
+from chattts_triton.sampling_params import SamplingParams
+
+_NEVER = -torch.inf
+
+
+class Sampler:
+    """State of the sampling of each slot: options, generator, recent codes. Not thread-safe.
+
+    Source:
+        2noise/ChatTTS@1092c1f ChatTTS/model/{gpt,processors}.py, behaviour only.
+    """
+
+    def __init__(self, dims: Dims, max_num_seqs: int) -> None:
+        self._num_vq, self._num_codes, self._eos = dims.num_vq, dims.num_audio_tokens, dims.eos_code
+        rows = (max_num_seqs, dims.num_vq)
+        self._temperature = torch.ones(rows)
+        self._tail = torch.ones(rows)  # 1 - top_p: the share of probability to leave out
+        self._top_k = torch.ones(rows, dtype=torch.int64)
+        # penalty ** n for every n that the window allows.
+        self._penalties = torch.ones((*rows, REPETITION_WINDOW_CODES + 1))
+        # The last codes of each codebook; where there are none yet, a code that does not exist.
+        self._recent = torch.full((*rows, REPETITION_WINDOW_CODES), self._num_codes)
+        self._num_drawn = np.zeros(max_num_seqs, dtype=np.int64)
+        self._generators = [torch.Generator() for _ in range(max_num_seqs)]
+        self._noise = torch.empty((*rows, self._num_codes))
+
+    def start(self, slot: int, params: SamplingParams) -> None:
+        """Begin a sequence in a slot, its generator fresh from its seed."""
+        self._temperature[slot] = params.temperature
+        self._tail[slot] = 1.0 - params.top_p
+        self._top_k[slot] = max(params.top_k, MIN_CANDIDATES)
+        counts = torch.arange(REPETITION_WINDOW_CODES + 1)
+        self._penalties[slot] = torch.pow(params.repetition_penalty, counts)
+        self._recent[slot] = self._num_codes
+        self._num_drawn[slot] = 0
+        self._generators[slot].manual_seed(params.seed)
+
+    def move(self, source: int, target: int) -> None:
+        """Let the sequence of one slot go on in another."""
+        for state in (
+            self._temperature,
+            self._tail,
+            self._top_k,
+            self._penalties,
+            self._recent,
+            self._num_drawn,
+        ):
+            state[target] = state[source]
+        swapped = self._generators[target]
+        self._generators[target], self._generators[source] = self._generators[source], swapped
+
+    def sample(self, logits: npt.NDArray[np.float32], first_slot: int = 0) -> npt.NDArray[np.int64]:
+        """Draw one step.
+
+        Args:
+            logits: (B, num_vq, V) float32 for B slots from `first_slot` on, all finite.
+            first_slot: The slot of the first row.
+
+        Returns:
+            (B, num_vq) int64, a new array.
+        """
+        slots = slice(first_slot, first_slot + len(logits))
+        probabilities = self._probabilities(torch.from_numpy(logits), slots)
+        # torch.multinomial on the CPU draws in just this way, but from one generator for all rows.
+        noise = self._noise[slots]
+        for row, generator in zip(noise, self._generators[slots], strict=True):
+            row.exponential_(generator=generator)
+        codes = torch.div(probabilities, noise, out=noise).argmax(dim=-1)
+        self._recent[slots] = torch.cat([self._recent[slots, :, 1:], codes[..., None]], dim=-1)
+        self._num_drawn[slots] += 1
+        return codes.numpy()
+
+    def _probabilities(self, logits: torch.Tensor, slots: slice) -> torch.Tensor:
+        scores = logits / self._temperature[slots, :, None]
+        scores = self._penalize_repeats(scores, slots)
+        scores = self._keep_likely(scores, slots)
+        # Unlike upstream: a sequence cannot end before its first step, so audio is never empty.
+        scores[self._num_drawn[slots] == 0, :, self._eos] = _NEVER
+        return torch.softmax(scores, dim=-1)
+
+    def _penalize_repeats(self, scores: torch.Tensor, slots: slice) -> torch.Tensor:
+        recent = self._recent[slots]
+        counts = torch.zeros((*scores.shape[:2], self._num_codes + 1), dtype=torch.int64)
+        counts.scatter_add_(-1, recent, torch.ones_like(recent))
+        penalty = self._penalties[slots].gather(-1, counts[..., : self._num_codes])
+        return torch.where(scores < 0, scores * penalty, scores / penalty)
+
+    def _keep_likely(self, scores: torch.Tensor, slots: slice) -> torch.Tensor:
+        """Top-p, then top-k: codes outside are never drawn."""
+        ascending, order = torch.sort(scores, dim=-1)
+        below = ascending.softmax(dim=-1).cumsum(dim=-1) <= self._tail[slots, :, None]
+        below[..., -MIN_CANDIDATES:] = False
+        ascending = ascending.masked_fill_(below, _NEVER)
+        # The k-th largest of what top-p left; codes that equal it stay, as upstream's do.
+        weakest = ascending.gather(-1, self._num_codes - self._top_k[slots, :, None])
+        ascending = ascending.masked_fill_(ascending < weakest, _NEVER)
+        return torch.empty_like(scores).scatter_(-1, order, ascending)

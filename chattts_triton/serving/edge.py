@@ -1,0 +1,126 @@
+"""Between Triton's request objects and plain dictionaries of arrays.
+
+`triton_python_backend_utils` exists only inside Triton's stub, so each model.py passes it in.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from chattts_triton.errors import ChatTTSError, GenerationError
+from chattts_triton.manifest import Manifest, load_manifest
+from chattts_triton.tensors import ModelSpec
+
+LOGGER = logging.getLogger(__name__)
+
+Tensors = dict[str, npt.NDArray[Any]]
+Run = Callable[[Tensors, dict[str, object]], Tensors]
+
+NUMPY_DTYPES: Mapping[str, npt.DTypeLike] = {
+    "STRING": np.object_,
+    "BOOL": np.bool_,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP32": np.float32,
+}
+
+
+class ModelArgs:
+    """What Triton tells a Python model at load: its place, its parameters, its device."""
+
+    def __init__(self, args: Mapping[str, str]) -> None:
+        model_directory = Path(args["model_repository"])
+        self.repository = model_directory.parent
+        self.member = model_directory.name
+        self.on_gpu = args["model_instance_kind"] == "GPU"
+        parameters = json.loads(args["model_config"]).get("parameters", {})
+        self.parameters = {name: value["string_value"] for name, value in parameters.items()}
+
+    def load_manifest(self) -> tuple[Manifest, Path]:
+        """The live export and the directory of this member's files in it."""
+        manifest = load_manifest(self.repository)
+        return manifest, manifest.member_directory(self.repository, self.member)
+
+
+class TritonEdge:
+    """Reads requests and builds responses of one model, by its declared tensors."""
+
+    def __init__(self, pb_utils: Any, spec: ModelSpec) -> None:
+        self._pb_utils = pb_utils
+        self._spec = spec
+        self.final_flag = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+    def answer(self, request: Any, run: Run) -> Any:
+        """Run a model on one request; whatever goes wrong becomes an error response."""
+        try:
+            return self.response(request, run(self.tensors(request), self.parameters(request)))
+        except Exception as error:  # noqa: BLE001 - every request must be answered
+            return self.error_response(error)
+
+    def tensors(self, request: Any) -> Tensors:
+        """The inputs that the request holds, by name."""
+        found: Tensors = {}
+        for spec in self._spec.inputs:
+            tensor = self._pb_utils.get_input_tensor_by_name(request, spec.name)
+            if tensor is not None:
+                found[spec.name] = tensor.as_numpy()
+        return found
+
+    def parameters(self, request: Any) -> dict[str, object]:
+        """The request's own parameters, by name."""
+        parameters: dict[str, object] = json.loads(request.parameters() or "{}")
+        return parameters
+
+    def response(self, request: Any, outputs: Tensors) -> Any:
+        """A response of the outputs that were asked for.
+
+        Raises:
+            GenerationError: An output is not of the declared dtype or rank. Triton itself would
+                send its bytes as they are.
+        """
+        wanted = set(request.requested_output_names())
+        tensors = []
+        for spec in self._spec.outputs:
+            array = outputs[spec.name]
+            if array.dtype != NUMPY_DTYPES[spec.dtype] or array.ndim != len(spec.shape) + 1:
+                raise GenerationError(
+                    f"{spec.name}: made {array.dtype} of {array.ndim} dims, "
+                    f"declared {spec.dtype} of {len(spec.shape) + 1}"
+                )
+            if spec.name in wanted:
+                tensors.append(self._pb_utils.Tensor(spec.name, np.ascontiguousarray(array)))
+        return self._pb_utils.InferenceResponse(output_tensors=tensors)
+
+    def error_response(self, error: BaseException) -> Any:
+        """A response that carries an error, its text beginning with the model's name."""
+        if isinstance(error, ChatTTSError):
+            message, code_name = str(error), error.triton_code
+        else:
+            LOGGER.error("%s: unexpected error", self._spec.name, exc_info=error)
+            message, code_name = f"internal error: {error!r}", GenerationError.triton_code
+        code = getattr(self._pb_utils.TritonError, code_name)
+        return self._pb_utils.InferenceResponse(
+            error=self._pb_utils.TritonError(f"{self._spec.name}: {message}", code)
+        )
+
+
+def pad_rows(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Stack arrays that differ in their first dim, padded behind with zeros."""
+    longest = max(len(row) for row in rows)
+    padded = np.zeros((len(rows), longest, *rows[0].shape[1:]), dtype=rows[0].dtype)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
+    return padded
+
+
+def column(values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """One value for each row, as (N, 1)."""
+    return np.asarray(values, dtype=dtype).reshape(len(values), 1)

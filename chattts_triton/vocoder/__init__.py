@@ -1,0 +1,1 @@
+"""From the GPT's hidden states to audio."""

@@ -1,0 +1,18 @@
+"""Triton's entry into the `preprocess` member; see chattts_triton/serving/preprocess.py."""
+
+import triton_python_backend_utils as pb_utils
+
+from chattts_triton.serving.edge import ModelArgs, TritonEdge
+from chattts_triton.serving.preprocess import PreprocessModel
+from chattts_triton.tensors import PREPROCESS
+
+
+class TritonPythonModel:
+    """One response for each request, in order."""
+
+    def initialize(self, args):
+        self._edge = TritonEdge(pb_utils, PREPROCESS)
+        self._model = PreprocessModel(ModelArgs(args))
+
+    def execute(self, requests):
+        return [self._edge.answer(request, self._model.run) for request in requests]
