@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from chattts_triton.constants import MAX_NEW_CODES
@@ -10,6 +9,16 @@ from chattts_triton.errors import InvalidRequestError
 
 MAX_SEED = 2**63 - 1
 RANDOM_SEED = -1  # asks for a fresh seed, as does leaving SEED out
+
+RANGES: dict[str, tuple[float, float]] = {
+    "SEED": (0, MAX_SEED),
+    "MAX_NEW_TOKENS": (1, MAX_NEW_CODES),
+    # The bounds of the floats keep every score finite: logits / 1e-6 / 0.5 ** 16 < 1e13.
+    "TEMPERATURE": (1e-6, 10.0),
+    "TOP_P": (1e-6, 1.0),
+    "TOP_K": (1, 626),
+    "REPETITION_PENALTY": (0.5, 10.0),
+}
 
 
 @dataclass(frozen=True)
@@ -28,17 +37,22 @@ class SamplingParams:
     repetition_penalty: float = 1.05
 
     def __post_init__(self) -> None:
-        _check_range("SEED", self.seed, 0, MAX_SEED)
-        _check_range("MAX_NEW_TOKENS", self.max_new_codes, 1, MAX_NEW_CODES)
-        # The bounds of the floats keep every score finite: logits / 1e-6 / 0.5 ** 16 < 1e13.
-        _check_range("TEMPERATURE", self.temperature, 1e-6, 10.0)
-        _check_range("TOP_P", self.top_p, 1e-6, 1.0)
-        _check_range("TOP_K", self.top_k, 1, 626)
-        _check_range("REPETITION_PENALTY", self.repetition_penalty, 0.5, 10.0)
+        check_range("SEED", self.seed)
+        check_range("MAX_NEW_TOKENS", self.max_new_codes)
+        check_range("TEMPERATURE", self.temperature)
+        check_range("TOP_P", self.top_p)
+        check_range("TOP_K", self.top_k)
+        check_range("REPETITION_PENALTY", self.repetition_penalty)
 
 
-def _check_range(field: str, value: float, low: float, high: float) -> None:
-    # float32 tensors widen to e.g. 9.999999974752427e-07, so the bounds give way by one ulp of it.
+def check_range(name: str, value: float, field: str | None = None) -> None:
+    """Refuse a value outside `RANGES[name]`, NaN included; `field` is named, by default `name`.
+
+    Raises:
+        InvalidRequestError: The value is out of range.
+    """
+    low, high = RANGES[name]
+    # float32 tensors narrow 1e-6 to 9.999999974752427e-07, so the bound gives way by one ulp.
     slack = 1e-6 * abs(low) if isinstance(low, float) else 0
-    if not math.isfinite(value) or not low - slack <= value <= high:
-        raise InvalidRequestError.of(field, value, f"{low} to {high}")
+    if not low - slack <= value <= high:
+        raise InvalidRequestError.of(field or name, value, f"{low} to {high}")
