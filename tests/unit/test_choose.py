@@ -1,0 +1,255 @@
+"""Which checkpoint the demo runs on, with a hub on the loopback in place of the real one."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from fake_hub import (
+    BIG,
+    SMALL,
+    Cut,
+    FakeHub,
+    Forged,
+    Status,
+    checkpoint_files,
+    hub_for_this_process,
+    point_client_at,
+)
+from huggingface_hub import constants
+
+from chattts_triton.errors import ModelLoadError
+from chattts_triton.export.choose import CheckpointChoice, choose_checkpoint
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    with hub_for_this_process(tmp_path, monkeypatch) as hub:
+        yield hub
+
+
+@dataclass
+class StandinWriter:
+    """Writes a small checkpoint and remembers where."""
+
+    written: list[Path] = field(default_factory=list)
+
+    def __call__(self, path: Path) -> None:
+        self.written.append(path)
+        write_checkpoint(path)
+
+
+def write_checkpoint(directory: Path) -> None:
+    for name, content in checkpoint_files().items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """`choose_checkpoint` for the files of the hub."""
+
+    hub: FakeHub
+    directory: Path
+    writer: StandinWriter = field(default_factory=StandinWriter)
+
+    def __call__(self, timeout_s: float = 10.0, **environment: str) -> CheckpointChoice:
+        return choose_checkpoint(
+            self.directory,
+            timeout_s,
+            environment=environment,
+            expected_sha256=self.hub.sha256,
+            write=self.writer,
+        )
+
+
+@pytest.fixture
+def choose(hub: FakeHub, tmp_path: Path) -> Chooser:
+    return Chooser(hub, tmp_path / "checkpoints")
+
+
+def test_a_given_checkpoint_comes_before_everything(
+    hub: FakeHub, choose: Chooser, tmp_path: Path
+) -> None:
+    choose()
+    hub.requests.clear()
+    given = tmp_path / "given"
+    write_checkpoint(given)
+
+    choice = choose(CHATTTS_CHECKPOINT=str(given))
+
+    assert (choice.path, choice.kind) == (given, "given")
+    assert "CHATTTS_CHECKPOINT" in choice.note
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("missing", [SMALL, "asset/Vocos.safetensors"])
+def test_a_given_directory_of_another_layout_is_an_error(
+    choose: Chooser, tmp_path: Path, missing: str
+) -> None:
+    given = tmp_path / "given"
+    write_checkpoint(given)
+    (given / missing).unlink()
+
+    wanted = re.escape(f"CHATTTS_CHECKPOINT: {given / missing}: missing")
+    with pytest.raises(ModelLoadError, match=wanted):
+        choose(CHATTTS_CHECKPOINT=str(given))
+
+    assert choose.writer.written == []
+
+
+def test_an_empty_variable_counts_as_not_given(choose: Chooser) -> None:
+    assert choose(CHATTTS_CHECKPOINT="").kind == "download"
+
+
+def test_a_hub_that_answers_gives_the_real_weights(hub: FakeHub, choose: Chooser) -> None:
+    choice = choose()
+
+    assert choice.kind == "download"
+    assert (choice.path / BIG).read_bytes() == hub.files[BIG]
+    assert str(choice.path) in choice.note
+    assert choose.writer.written == []
+
+
+def test_the_cache_comes_before_the_hub(hub: FakeHub, choose: Chooser) -> None:
+    downloaded = choose()
+    hub.requests.clear()
+
+    choice = choose()
+
+    assert (choice.path, choice.kind) == (downloaded.path, "cache")
+    assert hub.requests == []
+
+
+def test_an_incomplete_cache_is_completed_by_a_download(hub: FakeHub, choose: Chooser) -> None:
+    path = choose().path
+    (path / BIG).resolve().unlink()
+
+    choice = choose()
+
+    assert (choice.path, choice.kind) == (path, "download")
+
+
+def assert_is_standin(choice: CheckpointChoice, choose: Chooser, reason: str) -> None:
+    assert choice.kind == "standin"
+    assert choice.path == choose.directory / "standin-full"
+    assert choose.writer.written == [choice.path]
+    assert f"cannot be reached ({reason}" in choice.note
+    assert "NOISE, NOT SPEECH" in choice.note
+    assert "chattts-triton fetch" in choice.note
+    assert "CHATTTS_CHECKPOINT" in choice.note
+
+
+def test_no_network_gives_the_standin(choose: Chooser, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as closed:  # bound and not listening, so nobody else takes the port
+        closed.bind(("127.0.0.1", 0))
+        point_client_at(f"http://127.0.0.1:{closed.getsockname()[1]}", monkeypatch)
+
+        choice = choose()
+
+    assert_is_standin(choice, choose, "[Errno 111] Connection refused")
+
+
+def test_offline_mode_gives_the_standin(
+    hub: FakeHub, choose: Chooser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    assert_is_standin(choose(), choose, "offline mode")
+    assert hub.requests == []
+
+
+def test_a_hub_that_does_not_answer_in_time_gives_the_standin(
+    hub: FakeHub, choose: Chooser
+) -> None:
+    hub.drips = True
+
+    choice = choose(0.3)
+
+    assert_is_standin(choice, choose, "no answer within 0.3 s")
+    hub.released.set()
+    asking = [it for it in threading.enumerate() if it.name == "ask-hub"]
+    for thread in asking:
+        thread.join(10)
+    assert not any(it.is_alive() for it in asking)
+
+
+@pytest.mark.parametrize("status", [403, 407, 451, 500, 503])
+def test_a_filter_or_a_gateway_in_place_of_the_hub_gives_the_standin(
+    hub: FakeHub, choose: Chooser, status: int
+) -> None:
+    hub.metadata_status[SMALL] = status
+
+    assert_is_standin(choose(), choose, f"HTTP {status}")
+
+
+def test_something_else_in_place_of_the_hub_gives_the_standin(
+    hub: FakeHub, choose: Chooser
+) -> None:
+    hub.commit = None
+
+    assert_is_standin(choose(), choose, "what answers there is no Hugging Face hub")
+
+
+def test_a_complete_standin_is_used_again(hub: FakeHub, choose: Chooser) -> None:
+    hub.metadata_status[SMALL] = 503
+    choose()
+
+    choice = choose()
+
+    assert choice.kind == "standin"
+    assert len(choose.writer.written) == 1
+
+
+def test_an_incomplete_standin_is_written_again(hub: FakeHub, choose: Chooser) -> None:
+    hub.metadata_status[SMALL] = 503
+    (choose().path / BIG).unlink()
+
+    choice = choose()
+
+    assert len(choose.writer.written) == 2
+    assert (choice.path / BIG).is_file()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Forged(b"forged" * 4), "broke off"),
+        (Forged(checkpoint_files()[SMALL][:-1] + b"]"), "SHA-256 is"),
+        (Status(503), "HTTP 503"),
+    ],
+)
+def test_a_download_that_fails_is_an_error_and_no_standin(
+    hub: FakeHub, choose: Chooser, fault: Forged | Status, error: str
+) -> None:
+    hub.faults[SMALL] = iter([fault])
+
+    with pytest.raises(ModelLoadError, match=error):
+        choose()
+
+    assert choose.writer.written == []
+
+
+def test_a_download_of_which_nothing_more_comes_is_an_error(hub: FakeHub, choose: Chooser) -> None:
+    hub.faults[BIG] = iter([Cut(500), Status(404)])
+
+    with pytest.raises(ModelLoadError, match="HTTP 404"):
+        choose()
+
+    assert choose.writer.written == []
+
+
+def test_a_hub_that_lacks_the_file_is_an_error_and_no_standin(
+    hub: FakeHub, choose: Chooser
+) -> None:
+    del hub.files[SMALL]
+
+    with pytest.raises(ModelLoadError, match=f"{SMALL}: HTTP 404"):
+        choose()
+
+    assert choose.writer.written == []
