@@ -83,6 +83,7 @@ class ServerStartError(ChatTTSError):
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """`repr(value)`, cut in the middle of nowhere but never longer than `limit` characters."""
-    text = repr(value)
+    """`repr(value)` for a message: at most `limit` characters, however long the value is."""
+    # A long text is cut before it is quoted, so that a huge one costs nothing.
+    text = repr(value[:limit] if isinstance(value, str | bytes) else value)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -25,7 +25,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; 0 on success, 1 on a failure, 2 on wrong use (as argparse has it)."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    # Our own log, and of the libraries only errors: one cause should make one line.
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("chattts_triton").setLevel(logging.INFO)
     args = build_parser().parse_args(argv)
     try:
         return int(args.run(args))

@@ -43,7 +43,7 @@ class Sampler:
         """Begin a sequence in a slot, its generator fresh from its seed."""
         self._temperature[slot] = params.temperature
         self._tail[slot] = 1.0 - params.top_p
-        self._top_k[slot] = max(params.top_k, MIN_CANDIDATES)
+        self._top_k[slot] = min(max(params.top_k, MIN_CANDIDATES), self._num_codes)
         counts = torch.arange(REPETITION_WINDOW_CODES + 1)
         self._penalties[slot] = torch.pow(params.repetition_penalty, counts)
         self._recent[slot] = self._num_codes

@@ -12,7 +12,8 @@ class TritonPythonModel:
 
     def initialize(self, args):
         self._edge = TritonEdge(pb_utils, PREPROCESS)
-        self._model = PreprocessModel(ModelArgs(args))
+        manifest, directory = ModelArgs(args).load_manifest()
+        self._model = PreprocessModel(directory, manifest.special_ids)
 
     def execute(self, requests):
         return [self._edge.answer(request, self._model.run) for request in requests]

@@ -1,0 +1,259 @@
+"""The loop over a fake model: who runs, who ends and why, and that nobody is forgotten."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+from fakes import DIMS, FakeModelRunner, make_sequence
+
+from chattts_triton.config import EngineConfig
+from chattts_triton.engine.engine import Engine
+from chattts_triton.engine.sampler import Sampler
+from chattts_triton.engine.sequence import FinishReason
+from chattts_triton.errors import (
+    DeadlineExceededError,
+    GenerationError,
+    InvalidRequestError,
+    OverloadedError,
+    RequestCancelledError,
+)
+
+
+def make_engine(runner: FakeModelRunner | None = None, **config: int) -> Engine:
+    runner = runner or FakeModelRunner()
+    config = {"max_num_seqs": runner.num_slots, **config}
+    return Engine(runner, Sampler(DIMS, runner.num_slots), EngineConfig(**config))
+
+
+def run_until_idle(engine: Engine, max_steps: int = 500) -> None:
+    for _ in range(max_steps):
+        if not engine.num_running and not engine.num_waiting:
+            return
+        engine.step()
+    raise AssertionError("the engine did not come to rest")
+
+
+def test_a_sequence_stops_at_its_end_code_and_gives_the_slot_back():
+    engine, finished = make_engine(), []
+
+    engine.add_request([make_sequence(5, finished)])
+    run_until_idle(engine)
+
+    (sequence,) = finished
+    assert sequence.finish_reason is FinishReason.STOP
+    assert sequence.codes.shape == (5, 4)
+    assert sequence.hiddens.shape == (5, 8)
+    assert engine.num_running == 0
+
+
+def test_a_runaway_sequence_ends_at_its_cap_and_says_so():
+    engine, finished = make_engine(), []
+
+    engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, cap=7)])
+    run_until_idle(engine)
+
+    assert finished[0].finish_reason is FinishReason.LENGTH
+    assert finished[0].num_codes == 7
+
+
+def test_the_end_code_cannot_come_before_the_first_step():
+    """B-37: forced to end at once, a sequence still has a step, and nothing is tried again."""
+    engine, finished = make_engine(), []
+
+    engine.add_request([make_sequence(0, finished)])
+    run_until_idle(engine, max_steps=3)
+
+    assert finished[0].finish_reason is FinishReason.STOP
+    assert finished[0].num_codes == 1
+
+
+def test_short_sequences_overtake_long_ones_that_came_first():
+    engine, finished = make_engine(), []
+
+    engine.add_request([make_sequence(30, finished)])
+    engine.add_request([make_sequence(3, finished)])
+    run_until_idle(engine)
+
+    assert [sequence.num_codes for sequence in finished] == [3, 30]
+
+
+def test_results_do_not_depend_on_neighbours_or_arrival_order():
+    """Also B-33: each sequence owns its generator."""
+    jobs = [(3, 1), (9, 2), (20, 3), (5, 4), (14, 5), (7, 6), (11, 7)]
+    alone = {}
+    for num_steps, seed in jobs:
+        engine, finished = make_engine(), []
+        engine.add_request([make_sequence(num_steps, finished, seed=seed)])
+        run_until_idle(engine)
+        alone[num_steps, seed] = finished[0].codes
+
+    for trial in range(10):
+        order = random.Random(trial)
+        shuffled = order.sample(jobs, len(jobs))
+        runner = FakeModelRunner()
+        engine, finished = make_engine(runner), []
+        for num_steps, seed in shuffled:
+            engine.add_request([make_sequence(num_steps, finished, seed=seed)])
+            for _ in range(order.randrange(4)):
+                engine.step()
+        run_until_idle(engine)
+
+        assert max(runner.batch_sizes) > 1
+        assert len(finished) == len(jobs)
+        for sequence in finished:
+            key = (int(sequence.text_ids[0]), sequence.params.seed)
+            assert np.array_equal(sequence.codes, alone[key])
+            assert (sequence.hiddens == sequence.text_ids[0]).all()
+
+
+def test_a_full_queue_refuses_at_once_and_takes_nothing_of_a_call_that_does_not_fit():
+    engine, finished = make_engine(max_waiting=2), []
+    engine.add_request([make_sequence(9, finished) for _ in range(5)])
+
+    with pytest.raises(OverloadedError, match="waiting queue is full"):
+        engine.add_request([make_sequence(9, finished) for _ in range(2)])
+
+    assert engine.num_waiting == 5
+    engine.add_request([make_sequence(9, finished)])
+    run_until_idle(engine)
+    assert len(finished) == 6
+
+
+def test_a_prompt_that_does_not_fit_its_slot_is_refused():
+    engine = make_engine()
+    sequence = make_sequence(3, [], cap=2048)
+    sequence.text_ids = np.zeros(1025, dtype=np.int32)
+
+    with pytest.raises(InvalidRequestError, match="TEXT_IDS: got 1025, wanted 1 to 1024 ids"):
+        engine.add_request([sequence])
+
+
+def test_abort_frees_the_slot_and_drops_a_waiting_one():
+    engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
+    engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, request_id="a")])
+    engine.step()
+    engine.add_request([make_sequence(4, finished, request_id="b")])
+
+    engine.abort("a")
+    engine.abort("b")
+    engine.step()
+
+    assert engine.num_running == engine.num_waiting == 0
+    assert [type(sequence.error) for sequence in finished] == [RequestCancelledError] * 2
+
+
+def test_a_deadline_ends_waiting_and_running_sequences_within_a_step():
+    engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
+    now_s = time.monotonic()
+    running = make_sequence(FakeModelRunner.NEVER, finished, deadline_s=now_s + 60)
+    waiting = make_sequence(3, finished, deadline_s=now_s + 60)
+    engine.add_request([running, waiting])
+    engine.step()
+    steps = running.num_codes
+
+    running.deadline_s = waiting.deadline_s = now_s
+    engine.step()
+
+    assert engine.num_running == engine.num_waiting == 0
+    assert all(isinstance(sequence.error, DeadlineExceededError) for sequence in finished)
+    assert str(running.error).endswith(f"exceeded after {steps} steps")
+
+
+def test_logits_that_are_not_finite_fail_their_sequence_and_no_other():
+    runner = FakeModelRunner(broken_prompts={8})
+    engine, finished = make_engine(runner), []
+    engine.add_request([make_sequence(6, finished), make_sequence(8, finished)])
+
+    run_until_idle(engine)
+
+    by_steps = {int(sequence.text_ids[0]): sequence for sequence in finished}
+    assert isinstance(by_steps[8].error, GenerationError)
+    assert by_steps[6].finish_reason is FinishReason.STOP
+    assert by_steps[6].num_codes == 6
+
+
+def test_a_failing_step_ends_what_ran_and_the_loop_goes_on():
+    runner = FakeModelRunner(failing_calls={2})
+    engine = make_engine(runner)
+    done, finished = threading.Semaphore(0), []
+
+    def on_finished(sequence):
+        finished.append(sequence)
+        done.release()
+
+    first = make_sequence(20, finished)
+    first._on_finished = on_finished
+    engine.add_request([first])
+    engine.start()
+    assert done.acquire(timeout=10)
+    second = make_sequence(4, finished)
+    second._on_finished = on_finished
+    engine.add_request([second])
+    assert done.acquire(timeout=10)
+    engine.stop()
+
+    assert isinstance(finished[0].error, GenerationError)
+    assert "out of memory" in str(finished[0].error)
+    assert finished[1].finish_reason is FinishReason.STOP
+
+
+def test_stopping_ends_every_sequence_and_refuses_new_ones():
+    engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
+    engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, cap=2048)])
+    engine.add_request([make_sequence(3, finished)])
+    engine.start()
+
+    engine.stop()
+
+    assert len(finished) == 2
+    assert all(isinstance(sequence.error, RequestCancelledError) for sequence in finished)
+    with pytest.raises(OverloadedError, match="stopping"):
+        engine.add_request([make_sequence(3, finished)])
+
+
+def test_an_idle_engine_waits_for_company_as_long_as_it_is_told():
+    runner = FakeModelRunner()
+    engine, done = make_engine(runner, max_queue_delay_us=100_000), threading.Semaphore(0)
+    sequences = [make_sequence(5, []) for _ in range(2)]
+    for sequence in sequences:
+        sequence._on_finished = lambda _: done.release()
+
+    engine.start()
+    began_s = time.monotonic()
+    engine.add_request(sequences[:1])
+    engine.add_request(sequences[1:])
+    assert done.acquire(timeout=10)
+    assert done.acquire(timeout=10)
+    engine.stop()
+
+    assert all(s.first_step_s - began_s >= 0.1 for s in sequences)
+
+
+def test_slots_return_to_zero_after_a_storm_of_adds_aborts_and_ends():
+    order = random.Random(7)
+    engine, finished = make_engine(max_waiting=8), []
+    num_added = num_refused = 0
+    for i in range(400):
+        try:
+            num_steps = order.choice([1, 2, 5, 9, FakeModelRunner.NEVER])
+            deadline_s = time.monotonic() - 1 if order.random() < 0.1 else None
+            engine.add_request(
+                [make_sequence(num_steps, finished, request_id=str(i), deadline_s=deadline_s)]
+            )
+            num_added += 1
+        except OverloadedError:
+            num_refused += 1
+        if order.random() < 0.3:
+            engine.abort(str(order.randrange(i + 1)))
+        if order.random() < 0.7:
+            engine.step()
+
+    run_until_idle(engine)
+
+    assert num_refused > 0
+    assert len(finished) == num_added
+    assert engine.num_running == engine.num_waiting == 0
