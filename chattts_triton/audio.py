@@ -37,4 +37,5 @@ def to_pcm16(audio: npt.NDArray[np.float32], seed: int | None = None) -> npt.NDA
         dither[audio == 0] = 0.0
         scaled += dither
         np.clip(scaled, -_FULL_SCALE, _FULL_SCALE, out=scaled)
-    return np.rint(scaled).astype(np.int16)
+    pcm16: npt.NDArray[np.int16] = np.rint(scaled).astype(np.int16)
+    return pcm16

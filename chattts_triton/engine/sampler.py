@@ -110,3 +110,8 @@ class Sampler:
         weakest = ascending.gather(-1, self._num_codes - self._top_k[slots, :, None])
         ascending = ascending.masked_fill_(ascending < weakest, _NEVER)
         return torch.empty_like(scores).scatter_(-1, order, ascending)
+
+
+def use_one_torch_thread() -> None:
+    """Keep torch from starting a pool of its own in this process."""
+    torch.set_num_threads(1)

@@ -51,7 +51,7 @@ class TensorFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = safe_open(path, framework="pt")
+            self._file: Any = safe_open(path, framework="pt")
         except (OSError, SafetensorError) as error:
             raise ModelLoadError(f"{path}: cannot be read: {error}") from error
 

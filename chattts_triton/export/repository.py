@@ -42,6 +42,7 @@ from chattts_triton.vocoder import decoder
 
 PRECISIONS = ("fp32", "int8")
 MEMBERS = ("preprocess", "gpt", "vocos_decoder")
+_OURSELVES = "chattts-triton"
 _ENSEMBLE_LINK = "chattts"
 _SPECIAL_TOKENS = (
     *("[Stts]", "[Ptts]", "[Sbreak]", "[Pbreak]", "[Ebreak]", "[spk_emb]", "[empty_spk]"),
@@ -84,6 +85,22 @@ def export(
             raise ModelLoadError(f"{repository}: cannot be written: {error}") from error
     _remove_former_exports(repository, export_id)
     return manifest
+
+
+def is_export_of(repository: Path, checkpoint_directory: Path, precision: str) -> bool:
+    """Whether the live export is of these very files, in this precision, by this version of us."""
+    try:
+        manifest = load_manifest(repository)
+    except ModelLoadError:
+        return False
+    return (
+        manifest.precision == precision
+        and manifest.versions.get(_OURSELVES) == __version__
+        and all(
+            sha256_of(checkpoint_directory / name) == manifest.checkpoint.get(name)
+            for name in FILES
+        )
+    )
 
 
 @contextmanager
@@ -186,7 +203,7 @@ def _describe(
         },
         checkpoint={name: sha256_of(checkpoint.directory / name) for name in FILES},
         versions={
-            "chattts-triton": __version__,
+            _OURSELVES: __version__,
             **{name: metadata.version(name) for name in _VERSIONED_PACKAGES},
         },
         opset=OPSET,

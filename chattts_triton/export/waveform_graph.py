@@ -182,7 +182,8 @@ def _overlap_add(graph: GraphBuilder, frames: str) -> str:
 
 def hann_window() -> npt.NDArray[np.float64]:
     """The periodic Hann window of 1024 samples."""
-    return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(N_FFT) / N_FFT)
+    window: npt.NDArray[np.float64] = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(N_FFT) / N_FFT)
+    return window
 
 
 def inverse_dft(window: npt.NDArray[np.float64]) -> Array:

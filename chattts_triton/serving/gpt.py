@@ -10,12 +10,11 @@ import time
 from typing import Any
 
 import numpy as np
-import torch
 
 from chattts_triton.config import MAX_MODEL_LEN, num_threads, read_engine_config
 from chattts_triton.engine.engine import Engine
 from chattts_triton.engine.model_runner import ModelRunner
-from chattts_triton.engine.sampler import Sampler
+from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
 from chattts_triton.engine.sequence import Sequence
 from chattts_triton.errors import ChatTTSError, RequestCancelledError
 from chattts_triton.sampling_params import SamplingParams
@@ -64,7 +63,7 @@ class GptModel:
         self._edge = edge
         manifest, directory = args.load_manifest()
         config = read_engine_config(args.parameters)
-        torch.set_num_threads(1)  # sampling is too small to share, and the cores are the session's
+        use_one_torch_thread()  # sampling is too small to share, and the cores are the session's
         runner = ModelRunner(
             manifest,
             directory,

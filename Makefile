@@ -1,0 +1,39 @@
+# Everything goes through the project's own .venv; run `make help`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench-steps serve clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## make .venv with every extra, pinned by constraints.txt
+
+$(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt scripts/install.sh
+	scripts/install.sh "$(PYTHON)" "$(VENV)"
+	touch $@
+
+demo: install  ## checkpoint, export, tritonserver, one gRPC infer call: demo.wav
+	$(BIN)/chattts-triton demo
+
+serve: install  ## serve ./model_repository on the default ports
+	$(BIN)/chattts-triton serve
+
+check: install  ## linters: ruff, mypy, layer rule
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## the linters and every test, as CI runs them
+	$(BIN)/python -m pytest
+
+bench-steps: install  ## engine against upstream's loop, step against session, memory (full weights)
+	$(BIN)/python benchmarks/steps.py
+
+clean:  ## remove exports, checkpoints, wavs and caches; keep .venv
+	rm -rf checkpoints build *.wav model_repository/*/1/*/ model_repository/chattts_ensemble/1/manifest.json
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

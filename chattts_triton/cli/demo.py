@@ -1,0 +1,90 @@
+"""`chattts-triton demo`: from nothing to a wav that came through tritonserver."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chattts_triton.export.choose import CheckpointChoice
+
+TEXT = "你好，世界。"
+SEED = 42
+_PRECISION = "int8"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="choose a checkpoint, export it, serve it, and write one sentence to demo.wav",
+        description="What `make demo` runs. Checkpoint and export are kept and used again.",
+    )
+    parser.add_argument("--repository", type=Path, default=Path("model_repository"))
+    parser.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="DIR")
+    parser.add_argument("--out", type=Path, default=Path("demo.wav"), metavar="FILE")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run every stage once, in order."""
+    # Imported here: together these take seconds, and only this command needs them all.
+    from chattts_client import ChatTTSClient
+    from chattts_triton.export.choose import choose_checkpoint
+    from chattts_triton.serving.background_server import serve_in_background
+
+    choice = choose_checkpoint(args.checkpoints, environment=os.environ)
+    sys.stdout.write(f"checkpoint: {choice.note}\n")
+    _export_if_needed(choice, args.repository)
+    with contextlib.ExitStack() as stack:
+        with _progress("starting tritonserver"):
+            server = stack.enter_context(serve_in_background(args.repository))
+        client = stack.enter_context(ChatTTSClient(server.grpc))
+        began_s = time.monotonic()
+        with _progress("one gRPC infer call"):
+            audio = client.synthesize(TEXT, seed=SEED)
+        elapsed_s = time.monotonic() - began_s
+    audio.write(args.out)
+    sys.stdout.write(
+        f"{args.out}: {audio.duration_s:.2f} s of audio in {elapsed_s:.2f} s, "
+        f"RTF {elapsed_s / audio.duration_s:.2f}, seed {audio.seed}, "
+        f"finish reason {audio.finish_reason}\n"
+    )
+    return 0
+
+
+def _export_if_needed(choice: CheckpointChoice, repository: Path) -> None:
+    from chattts_triton.export.repository import export, is_export_of
+
+    with _progress("checking the export"):
+        is_current = is_export_of(repository, choice.path, _PRECISION)
+    if not is_current:
+        export(choice.path, repository, _PRECISION)
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[None]:
+    """Show on standard error that something goes on, and for how long, until it is over."""
+    from tqdm import tqdm
+
+    is_over = threading.Event()
+    with tqdm(desc=what, bar_format="{desc}: {elapsed}", file=sys.stderr) as bar:
+
+        def tick() -> None:
+            while not is_over.wait(0.5):
+                bar.refresh()
+
+        thread = threading.Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
