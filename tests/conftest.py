@@ -26,3 +26,12 @@ def tiny_repositories(
         repositories[precision] = tmp_path_factory.mktemp(precision) / "model_repository"
         export(tiny_checkpoint, repositories[precision], precision)
     return repositories
+
+
+@pytest.fixture(scope="session")
+def full_checkpoint() -> Path:
+    """The stand-in in the published dims; `make demo` makes and keeps the same one."""
+    directory = Path(__file__).parents[1] / "checkpoints" / "standin-full"
+    if not directory.is_dir():
+        write_standin("full", directory)
+    return directory

@@ -1,0 +1,403 @@
+"""The export as a whole: complete, checked, and never half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from chattts_triton.cli.main import main
+from chattts_triton.errors import InvalidRequestError, ModelLoadError
+from chattts_triton.export import repository as repository_module
+from chattts_triton.export.check import Difference, compare
+from chattts_triton.export.checkpoint import Checkpoint
+from chattts_triton.export.graph import external_data_files
+from chattts_triton.export.repository import export, is_export_of
+from chattts_triton.export.upstream import homophones_map, import_upstream
+from chattts_triton.manifest import load_manifest, manifest_path, sha256_of
+
+
+@pytest.fixture
+def checkpoint_copy(tiny_checkpoint, tmp_path):
+    """A checkpoint to damage; its large files are shared with the whole one until replaced."""
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint, copy, copy_function=os.link)
+    return copy
+
+
+def change_tensors(path: Path, change) -> None:
+    tensors = load_file(path)
+    change(tensors)
+    path.unlink()  # the original is a link to a file that others use
+    save_file(tensors, path)
+
+
+def files_below(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): sha256_of(path)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_manifest_describes_every_file(tiny_repositories, tiny_checkpoint):
+    for precision, repository in tiny_repositories.items():
+        manifest = load_manifest(repository)
+
+        manifest.verify(repository, hashes=True)
+
+        weights = {
+            str(path.relative_to(repository))
+            for path in repository.rglob(f"{manifest.export_id}/*")
+        }
+        assert weights == set(manifest.files)
+        assert manifest.precision == precision
+        assert manifest.dims.hidden_size == 768
+        assert manifest.dims.num_text_tokens == 21178
+        assert manifest.checkpoint["asset/Embed.safetensors"] == sha256_of(
+            tiny_checkpoint / "asset/Embed.safetensors"
+        )
+        assert {"onnx", "onnxruntime", "torch", "chattts-triton"} <= set(manifest.versions)
+
+
+def test_external_data_lies_beside_every_graph_in_full(tiny_repositories):
+    """B-98."""
+    graphs = list(tiny_repositories["fp32"].rglob("*.onnx"))
+    assert {path.name for path in graphs} == {"gpt.onnx", "text_head.onnx", "waveform.onnx"}
+
+    for path in graphs:
+        (name,) = external_data_files(path)
+        end = max(
+            int(entry.value)
+            for tensor in onnx.load(str(path), load_external_data=False).graph.initializer
+            for entry in tensor.external_data
+            if entry.key == "offset"
+        )
+        assert (path.parent / name).stat().st_size > end
+        onnx.load(str(path))  # reads all of it
+
+
+def test_version_directories_are_numeric_and_the_ensemble_has_one(tiny_repositories):
+    """B-94."""
+    repository = tiny_repositories["fp32"]
+    for model in ("preprocess", "gpt", "vocos_decoder", "chattts_ensemble"):
+        directories = [path.name for path in (repository / model).iterdir() if path.is_dir()]
+        assert directories == ["1"]
+    assert (repository / "chattts").resolve() == (repository / "chattts_ensemble").resolve()
+
+
+def test_tables_beside_the_graphs_are_those_of_checkpoint_and_package(
+    tiny_repositories, tiny_checkpoint
+):
+    repository = tiny_repositories["fp32"]
+    directory = load_manifest(repository).member_directory(repository, "preprocess")
+    speaker = import_upstream().Chat().config.spk_stat
+
+    mean, deviation = np.load(directory / "speaker_statistics.npy")
+    homophones = json.loads((directory / "homophones.json").read_text(encoding="utf-8"))
+
+    from ChatTTS.model.speaker import Speaker
+
+    upstream = Speaker(768, speaker)
+    assert np.array_equal(mean, upstream.mean.numpy())
+    assert np.array_equal(deviation, upstream.std.numpy())
+    assert homophones == homophones_map()
+    assert (directory / "tokenizer.json").read_bytes() == (
+        tiny_checkpoint / "asset/tokenizer/tokenizer.json"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_graphs_equal_upstreams_modules(tiny_checkpoint, tiny_repositories, precision):
+    repository = tiny_repositories[precision]
+
+    differences = compare(tiny_checkpoint, repository, load_manifest(repository))
+
+    assert [str(d) for d in differences if d.is_too_large] == []
+    limited = {d.name for d in differences if d.tolerance is not None}
+    assert {"text head", "waveform of 1 steps", "waveform of 100 steps"} <= limited
+    assert ("gpt logits" in limited) == (precision == "fp32")
+    if precision == "int8":
+        (logits,) = (d for d in differences if d.name == "gpt logits")
+        assert 1e-4 < logits.largest < 2.0  # quantised, and still the same model
+
+
+def test_a_difference_over_the_tolerance_or_not_a_number_is_too_large():
+    assert Difference("x", 2e-4, 1e-4).is_too_large
+    assert Difference("x", float("nan"), 1e-4).is_too_large
+    assert not Difference("x", 5e-5, 1e-4).is_too_large
+    assert not Difference("x", 9.0, None).is_too_large
+
+
+def test_a_failed_check_keeps_the_export_from_going_live(tiny_checkpoint, tmp_path):
+    def check(*_):
+        raise ModelLoadError("export differs from PyTorch: gpt logits")
+
+    with pytest.raises(ModelLoadError, match="gpt logits"):
+        export(tiny_checkpoint, tmp_path, "int8", check=check)
+
+    assert not manifest_path(tmp_path).exists()
+    assert list(tmp_path.rglob("*.onnx*")) == []
+
+
+def test_a_second_export_replaces_the_first_and_leaves_nothing_of_it(tiny_checkpoint, tmp_path):
+    first = export(tiny_checkpoint, tmp_path, "int8")
+    second = export(tiny_checkpoint, tmp_path, "fp32")
+
+    assert load_manifest(tmp_path) == second
+    assert list(tmp_path.rglob(first.export_id)) == []
+
+
+def test_is_export_of_knows_checkpoint_and_precision(
+    tiny_checkpoint, tiny_repositories, checkpoint_copy, tmp_path
+):
+    repository = tiny_repositories["int8"]
+    assert is_export_of(repository, tiny_checkpoint, "int8")
+    assert not is_export_of(repository, tiny_checkpoint, "fp32")
+    assert not is_export_of(tmp_path / "nowhere", tiny_checkpoint, "int8")
+
+    def scale(tensors):
+        tensors["coef"] *= 2
+
+    change_tensors(checkpoint_copy / "asset/Decoder.safetensors", scale)
+    assert not is_export_of(repository, checkpoint_copy, "int8")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["asset/Decoder.safetensors", "asset/gpt/config.json", "asset/tokenizer/tokenizer.json"],
+)
+def test_a_missing_file_is_named(checkpoint_copy, tmp_path, name):
+    (checkpoint_copy / name).unlink()
+
+    with pytest.raises(ModelLoadError, match=f"{name}: missing"):
+        export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+    assert not (tmp_path / "repository").exists()
+
+
+def drop(name):
+    return lambda tensors: tensors.pop(name)
+
+
+def replace(name, tensor):
+    return lambda tensors: tensors.__setitem__(name, tensor)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("gpt/model.safetensors", drop("norm.weight"), r"tensor norm\.weight is missing"),
+        (
+            "gpt/model.safetensors",
+            replace("layers.1.mlp.up_proj.weight", torch.zeros(7, 768)),
+            r"tensor layers\.1\.mlp\.up_proj\.weight has shape \[7, 768\], wanted \[\d+, 768\]",
+        ),
+        (
+            "Embed.safetensors",
+            replace("emb_code.2.weight", torch.zeros(626, 768, dtype=torch.int32)),
+            r"tensor emb_code\.2\.weight is I32, wanted one of BF16, F16, F32",
+        ),
+        (
+            "Vocos.safetensors",
+            replace("head.out.bias", torch.full((1026,), torch.nan)),
+            r"tensor head\.out\.bias holds NaN or infinity",
+        ),
+        ("Decoder.safetensors", drop("coef"), "tensor coef is missing"),
+        (
+            "Embed.safetensors",
+            replace("emb_text.weight", torch.zeros(5)),
+            r"an embedding has shape \[5\]",
+        ),
+    ],
+)
+def test_a_wrong_tensor_is_named_and_nothing_is_written(
+    checkpoint_copy, tmp_path, file, change, message
+):
+    change_tensors(checkpoint_copy / "asset" / file, change)
+
+    with pytest.raises(ModelLoadError, match=message) as caught:
+        export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "repository").rglob("*.onnx*")) == []
+
+
+def test_a_damaged_safetensors_file_is_named(checkpoint_copy, tmp_path):
+    path = checkpoint_copy / "asset/gpt/model.safetensors"
+    content = path.read_bytes()[:1000]
+    path.unlink()
+    path.write_bytes(content)
+
+    with pytest.raises(ModelLoadError, match=r"model\.safetensors: cannot be read"):
+        export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "wanted a JSON object"),
+        ('{"hidden_size": 768}', "missing or malformed key: 'intermediate_size'"),
+    ],
+)
+def test_a_damaged_config_is_named(checkpoint_copy, config, message):
+    path = checkpoint_copy / "asset/gpt/config.json"
+    path.unlink()
+    path.write_text(config)
+
+    with pytest.raises(ModelLoadError, match=message):
+        Checkpoint.open(checkpoint_copy)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("num_key_value_heads", 4, "num_key_value_heads differs"),
+        ("num_attention_heads", 100, "head size"),
+        ("num_hidden_layers", 3, r"tensor layers\.2\.\S+ is missing"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(checkpoint_copy, tmp_path, key, value, message):
+    path = checkpoint_copy / "asset/gpt/config.json"
+    config = json.loads(path.read_text())
+    config["num_key_value_heads"] = config["num_attention_heads"]
+    config[key] = value
+    if key == "num_attention_heads":
+        config["num_key_value_heads"] = value
+    path.unlink()
+    path.write_text(json.dumps(config))
+
+    with pytest.raises(ModelLoadError, match=message):
+        export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+
+def test_half_precision_weights_are_read_as_well(checkpoint_copy, tmp_path):
+    def halve(tensors):
+        for name, tensor in tensors.items():
+            tensors[name] = tensor.to(torch.float16)
+
+    change_tensors(checkpoint_copy / "asset/Decoder.safetensors", halve)
+
+    manifest = export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+    assert manifest == load_manifest(tmp_path / "repository")
+
+
+def test_speaker_statistics_of_another_width_are_refused(checkpoint_copy, tmp_path):
+    import pybase16384
+
+    text = pybase16384.encode_to_string(np.zeros(2 * 256, dtype=np.float16).tobytes())
+    (checkpoint_copy / "asset/spk_stat.txt").write_text(text, encoding="utf-8")
+
+    with pytest.raises(ModelLoadError, match="speaker statistics of 256 dims"):
+        export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+
+def test_a_tokenizer_without_a_control_token_is_refused(checkpoint_copy, tmp_path):
+    path = checkpoint_copy / "asset/tokenizer/tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["added_tokens"] = [t for t in content["added_tokens"] if t["content"] != "[Ptts]"]
+    path.unlink()
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+    with pytest.raises(ModelLoadError, match=r"the control token \[Ptts\] is missing"):
+        export(checkpoint_copy, tmp_path / "repository", "fp32")
+
+
+def test_an_unknown_precision_is_refused(tiny_checkpoint, tmp_path):
+    with pytest.raises(InvalidRequestError, match="precision: got 'int4', wanted fp32 or int8"):
+        export(tiny_checkpoint, tmp_path, "int4")
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_former_export_working(
+    tiny_checkpoint, tmp_path, capfd
+):
+    """The limit on the size of a file stands in for the disk's end: writes fail alike."""
+    former = export(tiny_checkpoint, tmp_path, "int8")
+    before = files_below(tmp_path)
+
+    limited = subprocess.run(
+        ["bash", "-c", f'ulimit -f 20000; exec "{sys.executable}" "$@"', "_"]
+        + ["-m", "chattts_triton.cli.main", "export", f"--checkpoint={tiny_checkpoint}"]
+        + [f"--repository={tmp_path}", "--precision=fp32"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert limited.returncode == 1
+    assert "cannot be written" in limited.stderr.splitlines()[-1]
+    assert load_manifest(tmp_path) == former
+    assert files_below(tmp_path) == before
+
+
+def test_an_unwritable_repository_is_one_line(tiny_checkpoint, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+
+    code = main(
+        [
+            *("export", f"--checkpoint={tiny_checkpoint}"),
+            *(f"--repository={tmp_path / 'file'}", "--precision=int8"),
+        ]
+    )
+
+    assert code == 1
+    assert "cannot be written" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_killed_export_leaves_the_former_one_working(tiny_checkpoint, tmp_path):
+    former = export(tiny_checkpoint, tmp_path, "int8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chattts_triton.cli.main", "export"]
+        + [f"--checkpoint={tiny_checkpoint}", f"--repository={tmp_path}", "--precision=fp32"],
+        stderr=subprocess.DEVNULL,
+    )
+    deadline_s = time.monotonic() + 60
+    while not list(tmp_path.glob("gpt/1/fp32-*/text_embeddings.npy")):
+        assert time.monotonic() < deadline_s
+        assert process.poll() is None
+        time.sleep(0.005)  # there is no event: another process is to be caught half-way
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    assert load_manifest(tmp_path) == former
+    load_manifest(tmp_path).verify(tmp_path, hashes=True)
+
+    export(tiny_checkpoint, tmp_path, "fp32")
+    assert len(list(tmp_path.glob("gpt/1/*/"))) == 1
+
+
+def test_the_command_prints_differences_and_what_it_wrote(tiny_checkpoint, tmp_path, capsys):
+    code = main(
+        [
+            *("export", f"--checkpoint={tiny_checkpoint}"),
+            *(f"--repository={tmp_path}", "--precision=fp32", "--verify"),
+        ]
+    )
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "gpt logits: " in out
+    assert "(at most 1e-04)" in out
+    assert f"into {tmp_path}: " in out
+
+
+def test_the_template_is_the_committed_repository(tiny_repositories):
+    template = repository_module.template_directory()
+    for model in ("preprocess", "gpt", "vocos_decoder", "chattts_ensemble"):
+        name = f"{model}/config.pbtxt"
+        written = tiny_repositories["fp32"] / name
+        assert written.read_bytes() == (template / name).read_bytes()

@@ -1,0 +1,182 @@
+"""The graphs by themselves: lengths, caches, rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+
+from chattts_triton.constants import num_audio_samples
+from chattts_triton.engine.model_runner import ModelRunner
+from chattts_triton.errors import GenerationError, ModelLoadError
+from chattts_triton.export.graph import OPSET
+from chattts_triton.export.quantize import dequantize_blocks, quantize_blocks
+from chattts_triton.export.upstream import load_upstream_chat, reference_audio
+from chattts_triton.export.waveform_graph import hann_window, inverse_dft
+from chattts_triton.manifest import load_manifest
+from chattts_triton.ort import CPU, make_session, providers
+from chattts_triton.vocoder.decoder import WaveformDecoder
+
+
+def make_runner(repository, **options) -> ModelRunner:
+    manifest = load_manifest(repository)
+    options = {"max_num_seqs": 4, "max_model_len": 256, "exact_batching": True, **options}
+    return ModelRunner(
+        manifest, manifest.member_directory(repository, "gpt"), threads=2, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def decoder(tiny_repositories):
+    repository = tiny_repositories["fp32"]
+    directory = load_manifest(repository).member_directory(repository, "vocos_decoder")
+    return WaveformDecoder(directory, threads=2)
+
+
+@pytest.mark.parametrize("num_codes", [1, 2, 7, 257, 2048])
+def test_the_waveform_graph_takes_any_length_and_equals_upstream(
+    decoder, tiny_checkpoint, num_codes
+):
+    """B-63, B-64."""
+    hiddens = np.random.default_rng(num_codes).standard_normal((num_codes, 768), dtype=np.float32)
+
+    audio = decoder.decode(hiddens)
+
+    assert len(audio) == 512 * num_codes - 256 == num_audio_samples(num_codes)
+    wanted = reference_audio(load_upstream_chat(tiny_checkpoint), hiddens)
+    assert np.abs(audio - np.clip(wanted, -1, 1)).max() <= 1e-4
+
+
+def test_no_steps_at_all_is_an_error_before_the_graph(decoder):
+    """B-64."""
+    with pytest.raises(GenerationError, match="no code steps"):
+        decoder.decode(np.zeros((0, 768), dtype=np.float32))
+
+
+def test_hidden_states_that_are_not_finite_are_an_error(decoder):
+    with pytest.raises(GenerationError, match="audio of 3 code steps is not finite"):
+        decoder.decode(np.full((3, 768), np.nan, dtype=np.float32))
+
+
+def test_audio_beyond_full_scale_is_clipped(decoder):
+    audio = decoder.decode(np.full((5, 768), 60.0, dtype=np.float32))
+
+    assert np.abs(audio).max() <= 1.0
+
+
+def test_the_inverse_dft_matrix_equals_torch_istft():
+    random = np.random.default_rng(0)
+    spectrum = random.standard_normal((2, 513, 9))
+    window = hann_window()
+    frames = np.concatenate(list(spectrum)).T @ inverse_dft(window).astype(np.float64)
+    overlapped, energy = np.zeros((2, 1024 + 8 * 256))
+    for i, frame in enumerate(frames):
+        overlapped[i * 256 : i * 256 + 1024] += frame
+        energy[i * 256 : i * 256 + 1024] += window**2
+
+    wanted = torch.istft(
+        torch.from_numpy(spectrum[0] + 1j * spectrum[1]),
+        1024,
+        256,
+        window=torch.from_numpy(window),
+        center=True,
+    )
+
+    inner = slice(512, -512)
+    assert np.allclose(overlapped[inner] / energy[inner], wanted.numpy(), atol=1e-7)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_decode_steps_equal_the_prefill_of_the_longer_prompt(tiny_repositories, precision):
+    runner = make_runner(tiny_repositories[precision])
+    ids = np.arange(200, 240, dtype=np.int32)
+    speaker = np.zeros(768, dtype=np.float32)
+    text_table = runner._text_embeddings
+    runner.prefill(0, ids[:30], speaker)
+    for position in range(30, 40):
+        # The text's own embeddings are fed as a step's, so that both ways see the same input.
+        runner.embed_codes = lambda _, position=position: text_table[ids[position]][None]
+        num_cached = np.asarray([position], dtype=np.int32)
+        logits, hidden = runner.decode(np.zeros((1, 4), dtype=np.int64), num_cached)
+    stepped = logits[0].copy(), hidden[0].copy()
+
+    whole = runner.prefill(1, ids, speaker)
+
+    # 8 bits: a step and a prefill take different kernels, which round activations differently.
+    tolerance = 1e-4 if precision == "fp32" else 0.5
+    assert np.abs(stepped[0] - whole[0]).max() <= tolerance
+    assert np.abs(stepped[1] - whole[1]).max() <= tolerance
+
+
+def test_every_batch_size_gives_a_row_the_same_bits(tiny_repositories):
+    """B-34, B-45: prompts of different lengths side by side, no masks to get out of step."""
+    for precision in ("fp32", "int8"):
+        runner = make_runner(tiny_repositories[precision], max_num_seqs=8)
+        speaker = np.zeros(768, dtype=np.float32)
+        lengths = np.asarray([13, 40, 21, 60, 17, 33, 12, 25], dtype=np.int32)
+        for slot, length in enumerate(lengths):
+            runner.prefill(slot, np.arange(300, 300 + length, dtype=np.int32), speaker)
+        codes = np.random.default_rng(0).integers(0, 625, (8, 4))
+        wanted = None
+        for size in range(1, 9):
+            logits, hiddens = runner.decode(codes[:size], lengths[:size])
+            rows = logits[0].tobytes(), hiddens[0].tobytes()
+            wanted = wanted or rows
+            assert rows == wanted, f"{precision}, batch of {size}"
+
+
+def test_moving_a_slot_moves_what_its_sequence_attends_to(tiny_repositories):
+    runner = make_runner(tiny_repositories["fp32"])
+    speaker = np.zeros(768, dtype=np.float32)
+    ids, codes = np.arange(50, 70, dtype=np.int32), np.asarray([[1, 2, 3, 4]])
+    num_cached = np.asarray([20], dtype=np.int32)
+    runner.prefill(0, ids, speaker)
+    wanted = runner.decode(codes, num_cached)[0].copy()
+    runner.prefill(2, ids, speaker)
+    runner.prefill(0, ids[::-1].copy(), speaker)
+
+    runner.kv_cache.move(2, 0, 20)
+
+    assert np.array_equal(runner.decode(codes, num_cached)[0], wanted)
+
+
+def test_a_failing_session_is_a_generation_error(tiny_repositories):
+    runner = make_runner(tiny_repositories["fp32"], max_model_len=8)
+
+    with pytest.raises(GenerationError, match="ONNX Runtime failed"):
+        runner.prefill(0, np.zeros(9, dtype=np.int32), np.zeros(768, dtype=np.float32))
+
+
+def test_quantised_blocks_are_within_half_a_step_of_the_weight():
+    weight = np.random.default_rng(0).standard_normal((300, 5)).astype(np.float32)
+    weight[:128, 2] = 0.0
+
+    values, scales = quantize_blocks(weight, 128)
+
+    assert values.shape == (5, 3, 128)
+    assert values.dtype == np.uint8
+    back = dequantize_blocks(values, scales, 300)
+    steps = np.repeat(scales, 128, axis=1)[:, :300].T
+    assert (np.abs(back - weight) <= steps / 2 + 1e-7).all()
+    assert (back[:128, 2] == 0.0).all()
+
+
+def test_a_missing_or_damaged_graph_is_named(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"gpt\.onnx: cannot be loaded"):
+        make_session(tmp_path / "gpt.onnx", threads=1)
+    (tmp_path / "gpt.onnx").write_bytes(b"no graph")
+    with pytest.raises(ModelLoadError, match=r"gpt\.onnx: cannot be loaded"):
+        make_session(tmp_path / "gpt.onnx", threads=1)
+
+
+def test_cuda_is_only_asked_for_on_a_gpu_and_where_it_exists():
+    assert providers(on_gpu=False) == [CPU]
+    assert providers(on_gpu=True)[-1] == CPU
+    assert ("CUDAExecutionProvider" in providers(on_gpu=True)) == (
+        "CUDAExecutionProvider" in ort.get_available_providers()
+    )
+
+
+def test_the_opset_is_one_that_onnxruntime_knows(tiny_repositories):
+    assert load_manifest(tiny_repositories["fp32"]).opset == OPSET
