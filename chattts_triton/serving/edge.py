@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chattts_triton.errors import ChatTTSError, GenerationError
+from chattts_triton.errors import ChatTTSError, GenerationError, InvalidRequestError
 from chattts_triton.manifest import Manifest, load_manifest
 from chattts_triton.tensors import ModelSpec
 
@@ -41,8 +41,14 @@ class ModelArgs:
         self.repository = model_directory.parent
         self.member = model_directory.name
         self.on_gpu = args["model_instance_kind"] == "GPU"
-        parameters = json.loads(args["model_config"]).get("parameters", {})
+        config = json.loads(args["model_config"])
+        parameters = config.get("parameters", {})
         self.parameters = {name: value["string_value"] for name, value in parameters.items()}
+        # Triton sends these, and waits for the answers, before anybody else's request.
+        self.num_warm_up_requests = sum(
+            sample["batch_size"] * (sample.get("count") or 1)
+            for sample in config.get("model_warmup", [])
+        )
 
     def load_manifest(self) -> tuple[Manifest, Path]:
         """The live export and the directory of this member's files in it."""
@@ -51,18 +57,34 @@ class ModelArgs:
 
 
 class TritonEdge:
-    """Reads requests and builds responses of one model, by its declared tensors."""
+    """Reads requests and builds responses of one model, by its declared tensors.
 
-    def __init__(self, pb_utils: Any, spec: ModelSpec) -> None:
+    Args:
+        pb_utils: Triton's module of that name.
+        spec: The tensors of the model.
+        num_warm_up_requests: How many of the first requests are Triton's own, see `answer`.
+    """
+
+    def __init__(self, pb_utils: Any, spec: ModelSpec, *, num_warm_up_requests: int = 0) -> None:
         self._pb_utils = pb_utils
         self._spec = spec
+        self._num_warm_ups_left = num_warm_up_requests
         self.final_flag = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
     def answer(self, request: Any, run: Run) -> Any:
-        """Run a model on one request; whatever goes wrong becomes an error response."""
+        """Run a model on one request; whatever goes wrong becomes an error response.
+
+        A refused warm-up, such as Triton's `zero_data` for a text, gets an empty response: with an
+        error one, Triton would not load the model. Only one thread may call this.
+        """
+        is_warm_up = self._num_warm_ups_left > 0
+        self._num_warm_ups_left -= is_warm_up
         try:
             return self.response(request, run(self.tensors(request), self.parameters(request)))
         except Exception as error:  # noqa: BLE001 - every request must be answered
+            if is_warm_up and isinstance(error, InvalidRequestError):
+                LOGGER.warning("%s: warm-up refused: %s", self._spec.name, error)
+                return self._pb_utils.InferenceResponse(output_tensors=[])
             return self.error_response(error)
 
     def tensors(self, request: Any) -> Tensors:
@@ -119,6 +141,17 @@ def pad_rows(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row
     return padded
+
+
+def check_lengths(name: str, lengths: npt.NDArray[Any], longest: int) -> None:
+    """Refuse a NUM_ tensor (N, 1) that does not count 1 to `longest` in every row.
+
+    Raises:
+        InvalidRequestError: A row counts more or less; the message names the tensor.
+    """
+    for length in lengths[:, 0]:
+        if not 1 <= length <= longest:
+            raise InvalidRequestError.of(name, int(length), f"1 to {longest}")
 
 
 def column(values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

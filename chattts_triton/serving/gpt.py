@@ -16,9 +16,17 @@ from chattts_triton.engine.engine import Engine
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
 from chattts_triton.engine.sequence import Sequence
-from chattts_triton.errors import ChatTTSError, RequestCancelledError
+from chattts_triton.errors import ChatTTSError, InvalidRequestError, RequestCancelledError
+from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
-from chattts_triton.serving.edge import ModelArgs, Tensors, TritonEdge, column, pad_rows
+from chattts_triton.serving.edge import (
+    ModelArgs,
+    Tensors,
+    TritonEdge,
+    check_lengths,
+    column,
+    pad_rows,
+)
 
 LOGGER = logging.getLogger(__name__)
 _WARM_UP_IDS = 16
@@ -62,6 +70,7 @@ class GptModel:
     def __init__(self, edge: TritonEdge, args: ModelArgs) -> None:
         self._edge = edge
         manifest, directory = args.load_manifest()
+        self._dims = manifest.dims
         config = read_engine_config(args.parameters)
         use_one_torch_thread()  # sampling is too small to share, and the cores are the session's
         runner = ModelRunner(
@@ -100,6 +109,7 @@ class GptModel:
 
     def _add_sequences(self, pending: PendingRequest) -> None:
         inputs = self._edge.tensors(pending.request)
+        _check(inputs, self._dims)
         timeout_us = pending.request.timeout()
         deadline_s = time.monotonic() + timeout_us / 1e6 if timeout_us else None
         for row, length in enumerate(inputs["NUM_TEXT_IDS"][:, 0]):
@@ -138,6 +148,22 @@ class GptModel:
             pending.sender.send(response, flags=self._edge.final_flag)
         except Exception:
             LOGGER.exception("request %s: its response could not be sent", pending.request_id)
+
+
+def _check(inputs: Tensors, dims: Dims) -> None:
+    """Refuse a prompt that would fail inside a step, and take its neighbours along.
+
+    Raises:
+        InvalidRequestError: A length, an id or the width of a speaker vector is out of range.
+    """
+    text_ids = inputs["TEXT_IDS"]
+    check_lengths("NUM_TEXT_IDS", inputs["NUM_TEXT_IDS"], text_ids.shape[1])
+    wrong = text_ids[(text_ids < 0) | (text_ids >= dims.num_text_tokens)]
+    if wrong.size:
+        raise InvalidRequestError.of("TEXT_IDS", int(wrong[0]), f"0 to {dims.num_text_tokens - 1}")
+    width = inputs["SPEAKER_EMBEDDING"].shape[1]
+    if width != dims.hidden_size:
+        raise InvalidRequestError.of("SPEAKER_EMBEDDING", width, f"{dims.hidden_size} values")
 
 
 def _sampling_params(inputs: Tensors, row: int) -> SamplingParams:

@@ -1,0 +1,261 @@
+"""The engine against upstream's own loop, on full-size random weights, in one run.
+
+Measures steps per second alone and at 8 sequences (both sides include their prefill), the engine's
+decode step against the bare session call, and the memory of all server processes at 8 sequences.
+Usage: python benchmarks/steps.py [--rounds N] [--steps N] [--precision fp32|int8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import statistics
+import sys
+import threading
+import time
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from machine import describe_machine
+from tqdm import tqdm
+
+from chattts_client import ChatTTSClient
+from chattts_triton.config import MAX_MODEL_LEN, EngineConfig, num_threads
+from chattts_triton.constants import SAMPLES_PER_CODE
+from chattts_triton.engine.engine import Engine
+from chattts_triton.engine.model_runner import ModelRunner
+from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
+from chattts_triton.engine.sequence import FinishReason, Sequence
+from chattts_triton.export.repository import export, is_export_of
+from chattts_triton.export.standin import write_standin
+from chattts_triton.export.upstream import load_upstream_chat
+from chattts_triton.manifest import load_manifest
+from chattts_triton.sampling_params import SamplingParams
+from chattts_triton.serving.background_server import serve_in_background
+from chattts_triton.serving.preprocess import PreprocessModel
+
+ROOT = Path(__file__).parents[1]
+CHECKPOINT = ROOT / "checkpoints" / "standin-full"
+RESULTS = ROOT / "benchmarks" / "results"
+TEXT = "四川美食确实以辣闻名，但也有不辣的选择。"
+NUM_SEQS = 8
+
+
+class EngineSide:
+    """Our engine, stepped by hand so that every step can be timed."""
+
+    def __init__(self, repository: Path, steps: int) -> None:
+        manifest = load_manifest(repository)
+        self.preprocess = PreprocessModel(
+            manifest.member_directory(repository, "preprocess"), manifest.special_ids
+        )
+        self.runner = ModelRunner(
+            manifest,
+            manifest.member_directory(repository, "gpt"),
+            max_num_seqs=NUM_SEQS,
+            max_model_len=MAX_MODEL_LEN,
+            threads=num_threads(0),
+            exact_batching=True,
+        )
+        self.sampler = Sampler(manifest.dims, NUM_SEQS)
+        self.steps = steps
+        self.seeds = self._lasting_seeds()
+
+    def run(self, num_seqs: int) -> tuple[float, list[float]]:
+        """Seconds for all steps, prefill included, and seconds of each full-batch decode step."""
+        engine = Engine(self.runner, self.sampler, EngineConfig(max_num_seqs=NUM_SEQS))
+        finished: list[Sequence] = []
+        engine.add_request([self._sequence(seed, finished) for seed in self.seeds[:num_seqs]])
+        began_s, step_times = time.perf_counter(), []
+        while len(finished) < num_seqs:
+            is_full = engine.num_running == num_seqs
+            step_began_s = time.perf_counter()
+            engine.step()
+            if is_full and engine.num_running == num_seqs:
+                step_times.append(time.perf_counter() - step_began_s)
+        elapsed_s = time.perf_counter() - began_s
+        assert all(s.finish_reason is FinishReason.LENGTH for s in finished), "a sequence ended"
+        return elapsed_s, step_times
+
+    def session_times(self, num_seqs: int) -> list[float]:
+        """Seconds of the bare session call over the same positions as the steps of `run`."""
+        prompt = self._sequence(0, []).num_text_ids
+        codes = np.zeros((num_seqs, self.runner.dims.num_vq), dtype=np.int64)
+        self.runner.decode(codes, np.full(num_seqs, prompt, dtype=np.int32))
+        binding = self.runner._bindings[self.runner._padded(num_seqs)]
+        times = []
+        for step in range(self.steps - 1):
+            self.runner._seqlens[:num_seqs] = prompt + step
+            self.runner._total[...] = prompt + step + 1
+            began_s = time.perf_counter()
+            self.runner._session.run_with_iobinding(binding)
+            times.append(time.perf_counter() - began_s)
+        return times
+
+    def _lasting_seeds(self) -> list[int]:
+        """Seeds whose sequences do not draw the end code within the steps."""
+        seeds: list[int] = []
+        engine = Engine(self.runner, self.sampler, EngineConfig(max_num_seqs=NUM_SEQS))
+        for start in itertools.count(0, NUM_SEQS):
+            finished: list[Sequence] = []
+            engine.add_request(
+                [self._sequence(seed, finished) for seed in range(start, start + NUM_SEQS)]
+            )
+            while engine.num_running or engine.num_waiting:
+                engine.step()
+            seeds += [s.params.seed for s in finished if s.finish_reason is FinishReason.LENGTH]
+            if len(seeds) >= NUM_SEQS:
+                return seeds[:NUM_SEQS]
+        raise AssertionError
+
+    def _sequence(self, seed: int, finished: list[Sequence]) -> Sequence:
+        inputs = {
+            "TEXT": np.asarray([[TEXT.encode()]], dtype=np.object_),
+            "SEED": np.asarray([[seed]], dtype=np.int64),
+        }
+        outputs = self.preprocess.run(inputs, {})
+        params = SamplingParams(seed=seed, max_new_codes=self.steps)
+        return Sequence(
+            "bench",
+            outputs["TEXT_IDS"][0],
+            outputs["SPEAKER_EMBEDDING"][0],
+            params,
+            finished.append,
+        )
+
+
+def run_upstream(chat: Any, num_seqs: int, steps: int) -> float:
+    """Seconds of upstream's own loop over a batch, its prefill included."""
+    params = chat.InferCodeParams(
+        spk_emb=chat.sample_random_speaker(),
+        max_new_token=steps,
+        min_new_token=steps,
+        show_tqdm=False,
+    )
+    began_s = time.perf_counter()
+    result = next(chat._infer_code([TEXT] * num_seqs, False, chat.device, True, params))
+    elapsed_s = time.perf_counter() - began_s
+    assert {len(codes) for codes in result.ids} == {steps}
+    return elapsed_s
+
+
+def peak_memory_mb(repository: Path) -> float:
+    """PSS summed over serve, tritonserver and its stubs while 8 sequences run."""
+    with serve_in_background(repository, arguments=[f"--max-num-seqs={NUM_SEQS}"]) as server:
+        peak = [0.0]
+        is_over = threading.Event()
+
+        def watch() -> None:
+            root = psutil.Process(server.process.pid)
+            while not is_over.wait(0.2):
+                processes = [root, *root.children(recursive=True)]
+                peak[0] = max(peak[0], sum(p.memory_full_info().pss for p in processes) / 1e6)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        with ChatTTSClient(server.grpc) as client:
+            audios = client.synthesize_batch([TEXT] * NUM_SEQS, seed=list(range(NUM_SEQS)))
+        is_over.set()
+        watcher.join()
+        seconds = sum(audio.duration_s for audio in audios)
+        logging.getLogger(__name__).info("memory run made %.1f s of audio", seconds)
+        return peak[0]
+
+
+def median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def measure(rounds: int, steps: int, precision: str) -> dict[str, Any]:
+    if not CHECKPOINT.is_dir():
+        write_standin("full", CHECKPOINT)
+    repository = ROOT / "build" / f"bench-{precision}"
+    if not is_export_of(repository, CHECKPOINT, precision):
+        export(CHECKPOINT, repository, precision)
+    logging.getLogger("ChatTTS").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+    chat = load_upstream_chat(CHECKPOINT)
+    ours = EngineSide(repository, steps)
+    threads = num_threads(0)
+    rows: dict[int, dict[str, list[float]]] = {}
+    for num_seqs in tqdm([1, NUM_SEQS] * rounds, desc="rounds", file=sys.stderr):
+        row = rows.setdefault(num_seqs, {"upstream": [], "ours": [], "step": [], "session": []})
+        torch.set_num_threads(threads)
+        row["upstream"].append(run_upstream(chat, num_seqs, steps))
+        use_one_torch_thread()
+        elapsed_s, step_times = ours.run(num_seqs)
+        row["ours"].append(elapsed_s)
+        row["step"].append(median(step_times))
+        row["session"].append(median(ours.session_times(num_seqs)))
+    del chat, ours
+    result: dict[str, Any] = {
+        "command": f"python benchmarks/steps.py --rounds {rounds} --steps {steps} "
+        f"--precision {precision}",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "machine": describe_machine(),
+        "precision": precision,
+        "steps": steps,
+        "samples_per_step": SAMPLES_PER_CODE,
+        "pss_mb": round(peak_memory_mb(repository)),
+        "batches": {
+            str(num_seqs): {
+                "upstream_steps_per_second": steps / median(row["upstream"]),
+                "engine_steps_per_second": steps / median(row["ours"]),
+                # Pair by pair, so that a machine whose speed drifts does not tilt the ratio.
+                "steps_ratio": median(
+                    [u / o for u, o in zip(row["upstream"], row["ours"], strict=True)]
+                ),
+                "engine_step_ms": median(row["step"]) * 1e3,
+                "session_call_ms": median(row["session"]) * 1e3,
+                "step_over_session": median(
+                    [a / b for a, b in zip(row["step"], row["session"], strict=True)]
+                ),
+            }
+            for num_seqs, row in rows.items()
+        },
+    }
+    return result
+
+
+def as_table(result: dict[str, Any]) -> str:
+    lines = [
+        f"`{result['command']}`, {result['date']}, {result['machine']}",
+        "",
+        "| sequences | upstream steps/s | engine steps/s | ratio | engine step ms "
+        "| session call ms | step / session |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for num_seqs, row in result["batches"].items():
+        lines.append(
+            f"| {num_seqs} | {row['upstream_steps_per_second']:.1f} "
+            f"| {row['engine_steps_per_second']:.1f} | {row['steps_ratio']:.2f} "
+            f"| {row['engine_step_ms']:.1f} | {row['session_call_ms']:.1f} "
+            f"| {row['step_over_session']:.3f} |"
+        )
+    lines += ["", f"PSS of all server processes at {NUM_SEQS} sequences: {result['pss_mb']} MB"]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
+    args = parser.parse_args()
+    result = measure(args.rounds, args.steps, args.precision)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"steps_{args.precision}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    print(as_table(result))
+    print(f"\nwritten to {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`chattts-triton serve`: a model repository on the embedded tritonserver, supervised."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chattts_triton.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from chattts_triton.serving.serve_options import Endpoints
+
+_MAX_PORT = 65535
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command and its options."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve a model repository on the embedded tritonserver",
+        description="Serve an exported model repository. Once the model `chattts` is ready, and "
+        "again after each restart, one line `ready grpc=... http=... metrics=...` is written to "
+        "standard output; all else goes to standard error. SIGTERM and SIGINT stop it.",
+    )
+    parser.add_argument("--repository", type=Path, default=Path("model_repository"), metavar="DIR")
+    parser.add_argument("--host", default="127.0.0.1", type=_ipv4, help="IPv4 address to listen on")
+    for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
+        parser.add_argument(
+            f"--{name}-port", type=_port, default=port, metavar="P", help="0 takes a free port"
+        )
+    parser.add_argument(
+        "--max-num-seqs", type=_positive, metavar="N", help="sequences that run at the same time"
+    )
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="threads of each ONNX Runtime session"
+    )
+    parser.add_argument(
+        "--exit-timeout",
+        type=_not_negative,
+        default=30,
+        metavar="S",
+        help="seconds that requests in flight may take when it stops",
+    )
+    parser.add_argument(
+        "--admin-key-file",
+        type=Path,
+        metavar="F",
+        help="holds the value of the header `admin-key` (over gRPC "
+        "`triton-grpc-protocol-admin-key`) that opens model control, shared memory, tracing and "
+        "logging; closed without it. Local users see the value in tritonserver's command line.",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal stops it."""
+    try:
+        from chattts_triton.serving.serve_options import ServeOptions
+        from chattts_triton.serving.supervisor import Supervisor
+    except ModuleNotFoundError as error:
+        raise ServerStartError(
+            f"{error.name} is not installed (pip install 'chattts-triton[serve]')"
+        ) from error
+    supervisor = Supervisor(
+        ServeOptions(
+            repository=args.repository,
+            host=args.host,
+            grpc_port=args.grpc_port,
+            http_port=args.http_port,
+            metrics_port=args.metrics_port,
+            max_num_seqs=args.max_num_seqs,
+            threads=args.threads,
+            exit_timeout_s=args.exit_timeout,
+            admin_key_file=args.admin_key_file,
+        ),
+        announce=_announce,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stop())
+    supervisor.run()
+    return 0
+
+
+def _announce(endpoints: Endpoints) -> None:
+    try:
+        sys.stdout.write(f"{endpoints.ready_line()}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader wanted one line only, and we serve on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _ipv4(text: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted an IPv4 address") from error
+
+
+def _port(text: str) -> int:
+    return _integer(text, 0, _MAX_PORT)
+
+
+def _positive(text: str) -> int:
+    return _integer(text, 1, sys.maxsize)
+
+
+def _not_negative(text: str) -> int:
+    return _integer(text, 0, sys.maxsize)
+
+
+def _integer(text: str, low: int, high: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        wanted = f"{low} to {high}" if high < sys.maxsize else f"a whole number from {low}"
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted {wanted}")
+    return value

@@ -1,0 +1,158 @@
+"""Keeps one tritonserver serving: starts it, watches it and its stubs, starts it again.
+
+Triton never restarts a dead stub, and holds the requests of that stub open for ever. So the whole
+server is ended as soon as one dies: every open call fails at once, and the next start is clean.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import BinaryIO
+
+from chattts_triton.errors import ServerStartError
+from chattts_triton.serving import tritonserver
+from chattts_triton.serving.ports import ReservedPorts
+from chattts_triton.serving.serve_options import Endpoints, ServeOptions, read_admin_key
+from chattts_triton.serving.server_process import ServerProcess
+from chattts_triton.serving.server_setup import MODEL, ServerSetup, check_repository, exit_text
+from chattts_triton.serving.shared_memory import claimed_prefix, remove_leftovers
+
+MAX_FAILED_STARTS = 3
+
+_POLL_INTERVAL_S = 0.1
+_FIRST_DELAY_S = 0.5
+_MAX_DELAY_S = 30.0
+_HEALTHY_AFTER_S = 60.0  # a server that ran so long begins with the first delay again
+_LOGGER = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Serves one repository in `run`, from one thread; `stop` may come from a signal handler."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        announce: Callable[[Endpoints], None],
+        sink: BinaryIO | None = None,
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            options: What to serve, and where.
+            announce: Called each time the models have become ready, also after a restart.
+            sink: Takes the output of tritonserver; standard error where it is left out.
+        """
+        self._options = options
+        self._announce = announce
+        self._sink = sink or sys.stderr.buffer
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Make `run` stop the server and return."""
+        self._is_stopping = True
+
+    def run(self) -> None:
+        """Serve until `stop` is called.
+
+        Raises:
+            ServerStartError: The first start failed, or several in a row after a restart; the
+                message says why.
+            ModelLoadError: The repository holds no complete export.
+        """
+        repository = self._options.repository.absolute()
+        models = check_repository(repository)
+        admin_key = read_admin_key(self._options.admin_key_file)
+        installation = tritonserver.find_installation()
+        environment = tritonserver.server_environment(installation, self._options, os.environ)
+        tritonserver.check_stub(installation.stub, environment)
+        remove_leftovers()
+        with claimed_prefix() as prefix, ReservedPorts(self._options) as ports:
+            self._keep_serving(
+                ServerSetup(
+                    options=self._options,
+                    repository=repository,
+                    models=models,
+                    installation=installation,
+                    environment=environment,
+                    prefix=prefix,
+                    ports=ports,
+                    admin_key=admin_key,
+                )
+            )
+
+    def _keep_serving(self, setup: ServerSetup) -> None:
+        delay_s = _FIRST_DELAY_S
+        was_ready = False
+        num_failed_starts = 0
+        while not self._is_stopping:
+            try:
+                healthy_s = self._serve_once(setup)
+            except ServerStartError as error:
+                num_failed_starts += 1
+                if not was_ready:  # what is wrong from the beginning is not cured by repetition
+                    raise
+                if num_failed_starts == MAX_FAILED_STARTS:
+                    raise ServerStartError(
+                        f"{num_failed_starts} starts in a row failed: {error}"
+                    ) from error
+                _LOGGER.error("start %d failed: %s", num_failed_starts, error)
+            else:
+                was_ready = True
+                num_failed_starts = 0
+                if healthy_s >= _HEALTHY_AFTER_S:
+                    delay_s = _FIRST_DELAY_S
+            self._pause(delay_s)
+            delay_s = min(2 * delay_s, _MAX_DELAY_S)
+
+    def _serve_once(self, setup: ServerSetup) -> float:
+        """Serve with one process until it has to be replaced; returns the seconds it was ready."""
+        server = setup.start(self._sink)
+        try:
+            is_ready = self._wait_until_ready(setup, server)
+            ready_at = time.monotonic()
+            if is_ready:
+                self._announce(setup.ports.endpoints)
+                if reason := self._wait_for_death(setup, server):
+                    _LOGGER.error("%s; the server is started again", reason)
+            if self._is_stopping:
+                server.stop(self._options.exit_timeout_s)
+            return time.monotonic() - ready_at
+        finally:
+            server.kill()
+
+    def _wait_until_ready(self, setup: ServerSetup, server: ServerProcess) -> bool:
+        deadline = time.monotonic() + self._options.start_timeout_s
+        while not self._is_stopping:
+            if server.exit_code is not None:
+                raise ServerStartError(setup.why_it_ended(server))
+            if setup.is_ready():
+                return True
+            if time.monotonic() > deadline:
+                raise ServerStartError(
+                    f"'{MODEL}' did not become ready in {self._options.start_timeout_s:g} s"
+                )
+            self._pause(_POLL_INTERVAL_S)
+        return False
+
+    def _wait_for_death(self, setup: ServerSetup, server: ServerProcess) -> str | None:
+        """Why the server has to be replaced; None when it is to stop."""
+        dead_models = server.stubs.begin(setup.loaded_python_models())
+        while not self._is_stopping:
+            if server.exit_code is not None:
+                return f"tritonserver died ({exit_text(server.exit_code)})"
+            for model in dead_models:
+                if setup.is_loaded(model):
+                    return f"the Python process of model '{model}' died"
+                server.stubs.forget(model)  # it ended because its model was unloaded
+            self._pause(_POLL_INTERVAL_S)
+            dead_models = server.stubs.ended()
+        return None
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._is_stopping and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_INTERVAL_S))
