@@ -31,6 +31,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.file_download import http_get, repo_folder_name
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError, safe_open
 from tqdm import tqdm
 
@@ -73,6 +74,8 @@ def fetch(
             the disk cannot be written. The message says what to do.
     """
     expected = _expected(expected_sha256)
+    # The library warns of each retry on a handler of its own; what fails for good is our error.
+    hub_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with _errors_in_one_line():
         if out is not None:
             _fetch_to_directory(out, expected, timeout_s)
