@@ -82,7 +82,9 @@ _SAMPLING = (
 PREPROCESS = ModelSpec(
     "preprocess",
     inputs=(TEXT, *OPTIONS),
-    outputs=(TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SEED_USED, *_SAMPLING),
+    # The seed comes out twice, since Triton cannot be asked for an ensemble output alone that
+    # another member reads (B-76): SEED_USED is for the caller, SEED for the members.
+    outputs=(TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SEED_USED, SAMPLING_SEED, *_SAMPLING),
 )
 GPT = ModelSpec(
     "gpt",

@@ -54,6 +54,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "`triton-grpc-protocol-admin-key`) that opens model control, shared memory, tracing and "
         "logging; closed without it. Local users see the value in tritonserver's command line.",
     )
+    parser.add_argument(
+        "--verify-hashes",
+        action="store_true",
+        help="compare the SHA-256 of every exported file with the manifest before the start",
+    )
     parser.set_defaults(run=run)
 
 
@@ -77,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             threads=args.threads,
             exit_timeout_s=args.exit_timeout,
             admin_key_file=args.admin_key_file,
+            verify_hashes=args.verify_hashes,
         ),
         announce=_announce,
     )

@@ -29,7 +29,7 @@ _MEMBERS = (PREPROCESS, GPT, VOCOS_DECODER)
 _KNOWN_DIRECTORIES = (VERSION_DIRECTORY, "warmup")  # Triton reads warm-up data from the second
 
 
-def check_repository(repository: Path, ensemble: str = DEFAULT_ENSEMBLE) -> None:
+def check_configs(repository: Path, ensemble: str = DEFAULT_ENSEMBLE) -> None:
     """Hold every model of a repository against `tensors`, and the ensemble against its members.
 
     Args:

@@ -108,11 +108,13 @@ class PreprocessModel:
 def _collect(rows: list[_Row]) -> Tensors:
     """Stack rows into tensors."""
     sampling = [row.sampling for row in rows]
+    seeds = column([each.seed for each in sampling], np.int64)
     return {
         "TEXT_IDS": pad_rows([np.array(row.text_ids, np.int32) for row in rows]),
         "NUM_TEXT_IDS": column([len(row.text_ids) for row in rows], np.int32),
         "SPEAKER_EMBEDDING": np.stack([row.speaker_embedding for row in rows]),
-        "SEED_USED": column([each.seed for each in sampling], np.int64),
+        "SEED_USED": seeds,
+        "SEED": seeds,
         "TEMPERATURE": column([each.temperature for each in sampling], np.float32),
         "TOP_P": column([each.top_p for each in sampling], np.float32),
         "TOP_K": column([each.top_k for each in sampling], np.int32),

@@ -37,6 +37,7 @@ class ServeOptions:
     exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S
     start_timeout_s: float = 600.0
     admin_key_file: Path | None = None
+    verify_hashes: bool = False  # sizes are always compared with the manifest
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from chattts_triton.errors import ModelLoadError, ServerStartError
+from chattts_triton.errors import ServerStartError
 from chattts_triton.manifest import load_manifest
 from chattts_triton.serving import tritonserver
+from chattts_triton.serving.model_config import check_configs
 from chattts_triton.serving.ports import ReservedPorts
 from chattts_triton.serving.serve_options import ADMIN_HEADER, ServeOptions
 from chattts_triton.serving.server_process import ServerProcess
@@ -115,17 +116,18 @@ class ServerSetup:
         return body if response.status == http.HTTPStatus.OK else None
 
 
-def check_repository(repository: Path) -> list[str]:
+def check_repository(repository: Path, *, verify_hashes: bool) -> list[str]:
     """The names of the models to load from a repository that holds a complete export.
 
+    Args:
+        repository: What an export wrote.
+        verify_hashes: Compare every file's SHA-256 with the manifest, not only its size.
+
     Raises:
-        ModelLoadError: Something is missing; the message names it.
+        ModelLoadError: Something is missing or does not fit; the message names it.
     """
-    load_manifest(repository)
-    if not (repository / MODEL / "config.pbtxt").is_file():
-        raise ModelLoadError(
-            f"{repository / MODEL}: missing, wanted a link to chattts_ensemble; export again"
-        )
+    load_manifest(repository).verify(repository, hashes=verify_hashes)
+    check_configs(repository)
     optional = (m for m in OPTIONAL_MODELS if (repository / m / "config.pbtxt").is_file())
     return [MODEL, *optional]
 

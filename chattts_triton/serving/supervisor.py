@@ -64,7 +64,7 @@ class Supervisor:
             ModelLoadError: The repository holds no complete export.
         """
         repository = self._options.repository.absolute()
-        models = check_repository(repository)
+        models = check_repository(repository, verify_hashes=self._options.verify_hashes)
         admin_key = read_admin_key(self._options.admin_key_file)
         installation = tritonserver.find_installation()
         environment = tritonserver.server_environment(installation, self._options, os.environ)

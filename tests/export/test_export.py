@@ -187,6 +187,13 @@ def test_a_missing_file_is_named(checkpoint_copy, tmp_path, name):
     assert not (tmp_path / "repository").exists()
 
 
+def export_command(checkpoint: Path, repository: Path) -> list[str]:
+    return [
+        *(sys.executable, "-m", "chattts_triton.cli.main", "export"),
+        *(f"--checkpoint={checkpoint}", f"--repository={repository}", "--precision=fp32"),
+    ]
+
+
 def drop(name):
     return lambda tensors: tensors.pop(name)
 
@@ -321,17 +328,14 @@ def test_an_unknown_precision_is_refused(tiny_checkpoint, tmp_path):
         export(tiny_checkpoint, tmp_path, "int4")
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_former_export_working(
-    tiny_checkpoint, tmp_path, capfd
-):
+def test_a_full_disk_is_one_line_and_leaves_the_former_export_working(tiny_checkpoint, tmp_path):
     """The limit on the size of a file stands in for the disk's end: writes fail alike."""
     former = export(tiny_checkpoint, tmp_path, "int8")
     before = files_below(tmp_path)
 
+    command = export_command(tiny_checkpoint, tmp_path)
     limited = subprocess.run(
-        ["bash", "-c", f'ulimit -f 20000; exec "{sys.executable}" "$@"', "_"]
-        + ["-m", "chattts_triton.cli.main", "export", f"--checkpoint={tiny_checkpoint}"]
-        + [f"--repository={tmp_path}", "--precision=fp32"],
+        ["bash", "-c", 'ulimit -f 20000; exec "$@"', "_", *command],
         stderr=subprocess.PIPE,
         text=True,
         timeout=120,
@@ -347,12 +351,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_former_export_working(
 def test_an_unwritable_repository_is_one_line(tiny_checkpoint, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
 
-    code = main(
-        [
-            *("export", f"--checkpoint={tiny_checkpoint}"),
-            *(f"--repository={tmp_path / 'file'}", "--precision=int8"),
-        ]
-    )
+    code = main(export_command(tiny_checkpoint, tmp_path / "file")[3:])
 
     assert code == 1
     assert "cannot be written" in capsys.readouterr().err.splitlines()[-1]
@@ -361,8 +360,7 @@ def test_an_unwritable_repository_is_one_line(tiny_checkpoint, tmp_path, capsys)
 def test_a_killed_export_leaves_the_former_one_working(tiny_checkpoint, tmp_path):
     former = export(tiny_checkpoint, tmp_path, "int8")
     process = subprocess.Popen(
-        [sys.executable, "-m", "chattts_triton.cli.main", "export"]
-        + [f"--checkpoint={tiny_checkpoint}", f"--repository={tmp_path}", "--precision=fp32"],
+        export_command(tiny_checkpoint, tmp_path),
         stderr=subprocess.DEVNULL,
     )
     deadline_s = time.monotonic() + 60
@@ -381,12 +379,7 @@ def test_a_killed_export_leaves_the_former_one_working(tiny_checkpoint, tmp_path
 
 
 def test_the_command_prints_differences_and_what_it_wrote(tiny_checkpoint, tmp_path, capsys):
-    code = main(
-        [
-            *("export", f"--checkpoint={tiny_checkpoint}"),
-            *(f"--repository={tmp_path}", "--precision=fp32", "--verify"),
-        ]
-    )
+    code = main([*export_command(tiny_checkpoint, tmp_path)[3:], "--verify"])
 
     out = capsys.readouterr().out
     assert code == 0

@@ -22,9 +22,7 @@ from chattts_triton.vocoder.decoder import WaveformDecoder
 def make_runner(repository, **options) -> ModelRunner:
     manifest = load_manifest(repository)
     options = {"max_num_seqs": 4, "max_model_len": 256, "exact_batching": True, **options}
-    return ModelRunner(
-        manifest, manifest.member_directory(repository, "gpt"), threads=2, **options
-    )
+    return ModelRunner(manifest, manifest.member_directory(repository, "gpt"), threads=2, **options)
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,7 @@ def alone(pipeline: Pipeline) -> list[Utterance]:
 
 def together(pipeline: Pipeline, order: random.Random) -> list[Utterance]:
     """All jobs in a random order, each a random number of milliseconds after the one before."""
-    utterances = [
-        Utterance(text, seed, cap) for (text, seed), cap in zip(JOBS, CAPS, strict=True)
-    ]
+    utterances = [Utterance(text, seed, cap) for (text, seed), cap in zip(JOBS, CAPS, strict=True)]
     for utterance in order.sample(utterances, len(utterances)):
         pipeline.submit(utterance)
         time.sleep(order.uniform(0.0, 0.02))  # the arrival times are what is tested

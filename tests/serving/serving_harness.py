@@ -39,7 +39,7 @@ def infer(server: BackgroundServer, text: str, timeout_s: float = 20.0) -> str:
         tensor.set_data_from_numpy(np.array([[text.encode()]], dtype=object))
         return (
             client.infer("chattts", [tensor], client_timeout=timeout_s)
-            .as_numpy("OUT")[0, 0]
+            .as_numpy("FINISH_REASON")[0, 0]
             .decode()
         )
 
@@ -100,8 +100,9 @@ class ProcessTree:
         (server,) = psutil.Process(supervisor_pid).children()
         stubs = {}
         for child in server.children():
-            if stub := Stub.of(child.cmdline()):
-                stubs[stub.model] = child
+            with contextlib.suppress(psutil.NoSuchProcess):  # a stub that has just ended
+                if stub := Stub.of(child.cmdline()):
+                    stubs[stub.model] = child
         return cls(server, stubs, f"chattts_{supervisor_pid}_")
 
     def shared_memory(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -104,8 +105,33 @@ def test_an_empty_repository_says_how_to_export(
 def test_a_repository_without_the_link_to_the_ensemble_is_refused(repository: Path) -> None:
     (repository / "chattts").unlink()
 
-    with pytest.raises(ModelLoadError, match="chattts: missing, wanted a link"):
-        check_repository(repository)
+    with pytest.raises(ModelLoadError, match="chattts: wanted a link to chattts_ensemble"):
+        check_repository(repository, verify_hashes=False)
+
+
+def test_b75_a_damaged_config_is_named_before_tritonserver_starts(repository: Path) -> None:
+    path = repository / "chattts_ensemble" / "config.pbtxt"
+    line = 'input_map { key: "HIDDENS" value: "hiddens" }'
+    path.write_text(path.read_text().replace(line, ""))
+
+    message = failure_of(repository)
+
+    assert message == (
+        "chattts-triton serve: chattts_ensemble: step vocos_decoder: input HIDDENS: not mapped"
+    )
+
+
+def test_hashes_are_compared_only_on_request(tiny_repositories, tmp_path: Path) -> None:
+    repository = tmp_path / "copy"
+    shutil.copytree(tiny_repositories["int8"], repository, symlinks=True)
+    (path,) = repository.glob("gpt/1/*/gpt.onnx.data")
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+
+    assert check_repository(repository, verify_hashes=False) == ["chattts"]
+    with pytest.raises(ModelLoadError, match=r"gpt\.onnx\.data: SHA-256"):
+        check_repository(repository, verify_hashes=True)
 
 
 def test_b95_a_model_that_cannot_be_imported_is_quoted(repository: Path) -> None:

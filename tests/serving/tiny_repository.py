@@ -1,15 +1,18 @@
-"""A servable repository of two Python models of a few lines and the ensemble that joins them."""
+"""A servable repository: the committed configs over Python models of a few lines."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+from chattts_triton.export.repository import template_directory
 from chattts_triton.manifest import Dims, Manifest, manifest_path
 
 # Switches are files in the repository, which is the working directory of the models:
 # `fail` makes the load of gpt fail, `wait` holds it up; gpt makes `hanging` when it hangs.
+# Text ids are code points, and what gpt has to say comes out as FINISH_REASON.
 MODEL = """
+import json
 import os
 import time
 
@@ -20,6 +23,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         self.name = args["model_name"]
+        self.outputs = json.loads(args["model_config"])["output"]
         if self.name == "gpt":
             if os.path.exists("fail"):
                 raise RuntimeError("the weights are gone\\nsecond line")
@@ -30,45 +34,48 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
-        text = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()
-        if self.name == "gpt" and text[0, 0] == b"hang":
+        made = getattr(self, "run_" + self.name, lambda request: {})(request)
+        tensors = [pb_utils.Tensor(o["name"], made.get(o["name"], empty(o))) for o in self.outputs]
+        return pb_utils.InferenceResponse(tensors)
+
+    def run_preprocess(self, request):
+        text = pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()[0, 0].decode("utf-8")
+        return {"TEXT_IDS": np.array([[ord(char) for char in text]], dtype=np.int32)}
+
+    def run_gpt(self, request):
+        ids = pb_utils.get_input_tensor_by_name(request, "TEXT_IDS").as_numpy()[0]
+        text = "".join(chr(i) for i in ids)
+        if text == "hang":
             open("hanging", "w").close()
             time.sleep(600)
-        if self.name == "gpt" and text[0, 0].startswith(b"CHATTTS_"):
-            value = os.environ.get(text[0, 0].decode(), "unset")
-            text = np.array([[value.encode()]], dtype=object)
-        if self.name == "gpt" and text[0, 0] == b"pid":
-            text = np.array([[str(os.getpid()).encode()]], dtype=object)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)])
-"""
+        if text.startswith("CHATTTS_"):
+            text = os.environ.get(text, "unset")
+        if text == "pid":
+            text = str(os.getpid())
+        return {"FINISH_REASON": np.array([[text.encode("utf-8")]], dtype=object)}
 
-TENSORS = """
-max_batch_size: 8
-input [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
-output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
-"""
 
-STEP = """
-    {{
-      model_name: "{model}"
-      model_version: -1
-      input_map {{ key: "TEXT" value: "{source}" }}
-      output_map {{ key: "OUT" value: "{target}" }}
-    }}"""
+def empty(output):
+    dtype = pb_utils.triton_string_to_numpy(output["data_type"])
+    shape = [1] + [max(int(dim), 1) for dim in output["dims"]]
+    return np.full(shape, b"" if dtype == np.object_ else 0, dtype=dtype)
+"""
 
 
 def write_tiny_repository(repository: Path) -> Path:
-    for name in ("preprocess", "gpt"):
+    for name in ("preprocess", "gpt", "vocos_decoder"):
         _write(repository / name / "1" / "model.py", MODEL)
-        config = f'backend: "python"\n{TENSORS}instance_group [ {{ kind: KIND_CPU }} ]\n'
-        _write(repository / name / "config.pbtxt", config)
-    first = STEP.format(model="preprocess", source="TEXT", target="MIDDLE")
-    second = STEP.format(model="gpt", source="MIDDLE", target="OUT")
-    config = f'platform: "ensemble"\n{TENSORS}ensemble_scheduling {{ step [{first},{second} ] }}\n'
-    _write(repository / "chattts_ensemble" / "config.pbtxt", config)
+        _copy_config(repository, name)
     _write(manifest_path(repository), _manifest().to_json())
+    _copy_config(repository, "chattts_ensemble")
     (repository / "chattts").symlink_to("chattts_ensemble")
     return repository
+
+
+def _copy_config(repository: Path, model: str) -> None:
+    shutil.copyfile(
+        template_directory() / model / "config.pbtxt", repository / model / "config.pbtxt"
+    )
 
 
 def break_import(repository: Path, model: str) -> None:
@@ -78,6 +85,8 @@ def break_import(repository: Path, model: str) -> None:
 
 def add_stream_model(repository: Path) -> None:
     shutil.copytree(repository / "preprocess", repository / "chattts_stream")
+    config = repository / "chattts_stream" / "config.pbtxt"
+    config.write_text(config.read_text().replace('name: "preprocess"', 'name: "chattts_stream"'))
 
 
 def _write(path: Path, text: str) -> None:

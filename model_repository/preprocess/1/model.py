@@ -11,8 +11,11 @@ class TritonPythonModel:
     """One response for each request, in order."""
 
     def initialize(self, args):
-        self._edge = TritonEdge(pb_utils, PREPROCESS)
-        manifest, directory = ModelArgs(args).load_manifest()
+        model_args = ModelArgs(args)
+        self._edge = TritonEdge(
+            pb_utils, PREPROCESS, num_warm_up_requests=model_args.num_warm_up_requests
+        )
+        manifest, directory = model_args.load_manifest()
         self._model = PreprocessModel(directory, manifest.special_ids)
 
     def execute(self, requests):

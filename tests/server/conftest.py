@@ -1,0 +1,31 @@
+"""Servers that the tests only ask, each started once a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from triton_calls import RunningServer, running_server
+
+
+@pytest.fixture(scope="session")
+def server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
+    with running_server(tiny_repositories["fp32"], "--max-num-seqs=8") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def int8_server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
+    with running_server(tiny_repositories["int8"], "--max-num-seqs=8") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def one_slot_server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
+    """Takes one text at a time and lets none wait."""
+    environment = {**os.environ, "CHATTTS_MAX_WAITING": "0"}
+    repository = tiny_repositories["fp32"]
+    with running_server(repository, "--max-num-seqs=1", environment=environment) as running:
+        yield running

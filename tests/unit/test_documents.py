@@ -1,0 +1,313 @@
+"""The documents name only what exists, and their tables say what the code does."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from chattts_triton import __version__
+from chattts_triton.cli.main import COMMANDS, build_parser
+from chattts_triton.config import EngineConfig
+from chattts_triton.errors import (
+    ChatTTSError,
+    GenerationError,
+    InvalidRequestError,
+    OverloadedError,
+)
+from chattts_triton.tensors import CHATTTS, TensorSpec
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "client" / "README.md"])
+
+# Names in a checkpoint or in another project, and what only a run of a command makes.
+ELSEWHERE = re.compile(r"asset/|ChatTTS/|\.venv/|benchmarks/results/|build/|checkpoints/")
+FILE_NAME = re.compile(r"[\w./-]+(\.(py|md|sh|toml|txt|json|pbtxt|ya?ml)|/)")
+
+
+def read(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
+
+
+def fenced_blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```", text)
+
+
+def code(text: str) -> list[str]:
+    """Everything that is set as code: whole blocks, and what stands in backticks."""
+    blocks = re.findall(r"(?ms)^```\w*\n(.*?)^```", text)
+    return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
+
+
+def table(document: Path, heading: str) -> list[list[str]]:
+    """The body of the first table of a section, cell by cell."""
+    section = read(document).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    first = re.findall(r"(?m)(?:^\|.*\|$\n?)+", section)[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in first.splitlines()[2:]
+    ]
+
+
+def paths(text: str) -> list[str]:
+    """What is set in backticks, has a slash, and looks like a file or lies in our directories."""
+    spans = re.findall(r"`([^`\s]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
+    return [
+        span
+        for span in spans
+        if "/" in span
+        and not span.startswith("/")
+        and not ELSEWHERE.match(span)
+        and (FILE_NAME.fullmatch(span) or (ROOT / span.split("/")[0]).is_dir())
+    ]
+
+
+def by_name(documents: list[Path]) -> list[object]:
+    return [pytest.param(each, id=str(each.relative_to(ROOT))) for each in documents]
+
+
+every_document = pytest.mark.parametrize("document", by_name(DOCUMENTS))
+
+
+def test_the_documents_of_the_project_are_there() -> None:
+    names = {str(document.relative_to(ROOT)) for document in DOCUMENTS}
+
+    assert names >= {
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "client/README.md",
+        "docs/export.md",
+        "docs/performance.md",
+        "docs/serving.md",
+        "docs/text.md",
+    }
+
+
+@every_document
+def test_every_relative_link_leads_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", read(document))
+    relative = [target for target in targets if not target.startswith(("http://", "https://"))]
+
+    broken = [target for target in relative if not leads_somewhere(document, target)]
+
+    assert broken == []
+
+
+def leads_somewhere(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    page = document.parent / path if path else document
+    return page.exists() and (not anchor or anchor in anchors(page))
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"(?m)^#+ (.+)$", read(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_document
+def test_every_path_in_backticks_exists(document: Path) -> None:
+    missing = [
+        path
+        for path in paths(read(document))
+        if not (ROOT / path).exists() and not (document.parent / path).exists()
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("`tests/nothing.py` and `docs/`", ["tests/nothing.py", "docs/"]),
+        ("`tests/nothing`", ["tests/nothing"]),
+        ("`and/or`, `/v2/health`, `asset/x.json`, `<member>/1/x.json`, `config.pbtxt`", []),
+        ("```\n`tests/nothing.py`\n```", []),
+    ],
+)
+def test_paths_are_told_from_other_code(text: str, found: list[str]) -> None:
+    assert paths(text) == found
+
+
+@every_document
+def test_every_make_target_exists(document: Path) -> None:
+    targets = set(re.findall(r"(?m)^([a-z-]+):", read(ROOT / "Makefile")))
+
+    used = {
+        name
+        for span in code(read(document))
+        for name in re.findall(r"(?m)(?:^|[;&] *|RUN )make (?:[A-Z]+=\S+ )*([a-z-]+)", span)
+    }
+
+    assert used - targets == set()
+
+
+def test_every_make_target_is_documented() -> None:
+    helped = set(re.findall(r"(?m)^([a-z-]+):.*?## ", read(ROOT / "Makefile")))
+
+    documented = {cells[0].strip("`") for cells in table(ROOT / "CONTRIBUTING.md", "Set-up")}
+
+    assert documented == {f"make {target}" for target in helped - {"help"}}
+
+
+@every_document
+def test_every_command_exists(document: Path) -> None:
+    used = {
+        name
+        for span in code(read(document))
+        for name in re.findall(r"(?:^|[\s/])chattts-triton ([a-z]\w*)", span)
+    }
+
+    assert used - set(COMMANDS) == set()
+
+
+@every_document
+def test_every_option_of_a_command_exists(document: Path) -> None:
+    wrong = [
+        f"{command} {option}"
+        for span in code(read(document))
+        for command, arguments in re.findall(r"chattts-triton ([a-z]\w*)([^|#\n]*)", span)
+        for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", arguments)
+        if option not in options_of(command)
+    ]
+
+    assert wrong == []
+
+
+@every_document
+def test_python_snippets_compile(document: Path) -> None:
+    for snippet in fenced_blocks(read(document), "python"):
+        assert ast.parse(snippet).body
+
+
+def test_the_readme_shows_both_clients() -> None:
+    client, plain = fenced_blocks(read(ROOT / "README.md"), "python")
+
+    assert "from chattts_client import" in client
+    assert "import tritonclient.grpc" in plain
+
+
+def test_the_tensors_in_the_readme_are_those_of_the_model() -> None:
+    rows = table(ROOT / "README.md", "The tensors of `chattts`")
+
+    declared = [row_of(spec, "input") for spec in CHATTTS.inputs]
+    declared += [row_of(spec, "output") for spec in CHATTTS.outputs]
+    assert [row[:4] for row in rows] == declared
+
+
+def row_of(spec: TensorSpec, direction: str) -> list[str]:
+    datatype = "BYTES" if spec.dtype == "STRING" else spec.dtype
+    length = "S" if spec.shape == (-1,) else str(spec.shape[0])
+    kind = f"optional {direction}" if spec.optional else direction
+    return [f"`{spec.name}`", kind, datatype, f"[N, {length}]"]
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("the request is wrong", InvalidRequestError),
+        ("the waiting queue is full", OverloadedError),
+        ("the model failed on a valid request", GenerationError),
+    ],
+)
+def test_the_statuses_in_the_readme_are_those_of_the_errors(
+    what: str, error: type[ChatTTSError]
+) -> None:
+    statuses = {row[0]: row[1:3] for row in table(ROOT / "README.md", "Errors")}
+
+    grpc_status, http_status = statuses[what]
+
+    assert grpc_status.removesuffix("UMENT") == error.triton_code
+    assert http_status == str(error.http_status)
+
+
+def test_the_parameters_of_the_engine_and_their_defaults_are_documented() -> None:
+    rows = table(ROOT / "docs" / "serving.md", "Parameters of the engine")
+
+    documented = {name.strip("`"): default for name, default, _ in rows}
+
+    assert documented == {field.name: str(field.default).lower() for field in fields(EngineConfig)}
+
+
+def test_the_options_of_serve_and_their_defaults_are_documented() -> None:
+    rows = table(ROOT / "docs" / "serving.md", "Options")
+
+    documented = {name.strip("`"): default.strip("`") for name, default, _ in rows}
+
+    options = options_of("serve")
+    del options["-h"], options["--help"]
+    assert list(documented) == list(options)
+    for option, default in documented.items():
+        if options[option] is None:
+            assert default in ("none", "by the model's configuration")
+        else:
+            assert default == {"False": "off"}.get(str(options[option]), str(options[option]))
+
+
+def test_the_options_of_export_are_documented() -> None:
+    documented = [row[0].strip("`") for row in table(ROOT / "docs" / "export.md", "Options")]
+
+    options = options_of("export")
+    del options["-h"], options["--help"]
+    assert documented == list(options)
+
+
+def options_of(command: str) -> dict[str, object]:
+    """The options of a command with their defaults, in the order of its help."""
+    commands = next(
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    return {
+        option: action.default
+        for action in commands.choices[command]._actions
+        for option in action.option_strings
+    }
+
+
+def test_the_measured_table_has_its_place() -> None:
+    page = read(ROOT / "docs" / "performance.md")
+
+    marks = re.findall(r"<!-- (begin|end): output of (\S+) -->", page)
+
+    assert marks == [("begin", "benchmarks/steps.py"), ("end", "benchmarks/steps.py")]
+    assert (ROOT / "benchmarks" / "steps.py").is_file()
+
+
+def test_the_changelog_has_the_version() -> None:
+    versions = re.findall(r"(?m)^## \[([^\]]+)\] - \S+", read(ROOT / "CHANGELOG.md"))
+
+    assert versions[0] == __version__
+
+
+def test_the_image_installs_by_the_steps_of_make_install() -> None:
+    dockerfile = read(ROOT / "Dockerfile")
+    extras = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+
+    assert "RUN make install PYTHON=python3.11" in dockerfile
+    assert f'".[{",".join(extras)}]"' in read(ROOT / "scripts" / "install.sh")
+
+
+def test_all_that_the_image_copies_is_there_and_not_ignored() -> None:
+    copied = re.findall(r"(?m)^COPY (.+) \S+$", read(ROOT / "Dockerfile"))
+    names = {name for line in copied for name in line.split()}
+    patterns = read(ROOT / ".dockerignore").splitlines()
+
+    assert {name for name in names if not (ROOT / name).exists()} == set()
+    assert {f"!{name}" for name in names} <= set(patterns)
+
+
+def test_the_health_check_of_the_image_asks_for_the_model() -> None:
+    check = re.search(
+        r'(?s)HEALTHCHECK.*?CMD \["python3", "-c", "(.+?)"\]', read(ROOT / "Dockerfile")
+    )
+
+    assert check
+    assert ast.parse(check[1]).body
+    assert "http://127.0.0.1:8000/v2/models/chattts/ready" in check[1]
