@@ -139,7 +139,8 @@ def test_b95_a_model_that_cannot_be_imported_is_quoted(repository: Path) -> None
 
     message = failure_of(repository)
 
-    assert message.startswith("chattts-triton serve: tritonserver ended (exit code 1): ")
+    # How Triton ends, by an exit code or an abort, depends on what else was loading.
+    assert message.startswith("chattts-triton serve: tritonserver ended (")
     assert message.endswith("model 'gpt': ModuleNotFoundError: No module named 'no_such_module'")
 
 
