@@ -246,7 +246,7 @@ def as_table(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
     args = parser.parse_args()
     result = measure(args.rounds, args.steps, args.precision)

@@ -97,6 +97,10 @@ def is_export_of(repository: Path, checkpoint_directory: Path, precision: str) -
         manifest.precision == precision
         and manifest.versions.get(_OURSELVES) == __version__
         and all(
+            target.is_file() and target.read_bytes() == source.read_bytes()
+            for source, target in _template_files(repository)
+        )
+        and all(
             sha256_of(checkpoint_directory / name) == manifest.checkpoint.get(name)
             for name in FILES
         )
@@ -251,16 +255,18 @@ def template_directory() -> Path:
 
 
 def _copy_template(repository: Path) -> None:
-    template = template_directory()
-    if repository.resolve() != template.resolve():
-        for member in (*MEMBERS, DEFAULT_ENSEMBLE):
-            target = repository / member / VERSION_DIRECTORY
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(template / member / "config.pbtxt", target.parent / "config.pbtxt")
-            if member != DEFAULT_ENSEMBLE:
-                shutil.copyfile(
-                    template / member / VERSION_DIRECTORY / "model.py", target / "model.py"
-                )
+    for source, target in _template_files(repository):
+        if source.resolve() != target.resolve():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    manifest_path(repository).parent.mkdir(parents=True, exist_ok=True)
     link = repository / _ENSEMBLE_LINK
     if not link.is_symlink():
         link.symlink_to(DEFAULT_ENSEMBLE)
+
+
+def _template_files(repository: Path) -> list[tuple[Path, Path]]:
+    """Every config.pbtxt and model.py of ours, and where it belongs in a repository."""
+    names = [f"{model}/config.pbtxt" for model in (*MEMBERS, DEFAULT_ENSEMBLE)]
+    names += [f"{member}/{VERSION_DIRECTORY}/model.py" for member in MEMBERS]
+    return [(template_directory() / name, repository / name) for name in names]

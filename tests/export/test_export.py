@@ -159,6 +159,16 @@ def test_a_second_export_replaces_the_first_and_leaves_nothing_of_it(tiny_checkp
     assert list(tmp_path.rglob(first.export_id)) == []
 
 
+def test_is_export_of_knows_a_config_that_is_not_ours(tiny_checkpoint, tmp_path):
+    export(tiny_checkpoint, tmp_path, "int8")
+    assert is_export_of(tmp_path, tiny_checkpoint, "int8")
+
+    with (tmp_path / "gpt" / "config.pbtxt").open("a") as config:
+        config.write("# of an older version")
+
+    assert not is_export_of(tmp_path, tiny_checkpoint, "int8")
+
+
 def test_is_export_of_knows_checkpoint_and_precision(
     tiny_checkpoint, tiny_repositories, checkpoint_copy, tmp_path
 ):
