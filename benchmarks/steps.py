@@ -38,7 +38,7 @@ from chattts_triton.export.standin import write_standin
 from chattts_triton.export.upstream import load_upstream_chat
 from chattts_triton.manifest import load_manifest
 from chattts_triton.sampling_params import SamplingParams
-from chattts_triton.serving.background_server import serve_in_background
+from chattts_triton.server.background_server import serve_in_background
 from chattts_triton.serving.preprocess import PreprocessModel
 
 ROOT = Path(__file__).parents[1]

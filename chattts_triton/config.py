@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from chattts_triton.constants import MAX_NEW_CODES
 from chattts_triton.errors import ModelLoadError, shorten
@@ -43,25 +43,40 @@ class EngineConfig:
         _check("threads", self.threads, 0, 1024)
 
 
-def read_engine_config(
-    parameters: Mapping[str, str], environment: Mapping[str, str] | None = None
-) -> EngineConfig:
-    """Build the configuration of the engine; a variable `CHATTTS_<NAME>` wins over a parameter.
+@dataclass(frozen=True)
+class VocoderConfig:
+    """What may be set about `vocos_decoder`; `threads` is as in EngineConfig."""
+
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        _check("threads", self.threads, 0, 1024)
+
+
+Config = TypeVar("Config", EngineConfig, VocoderConfig)
+
+
+def read_config(
+    kind: type[Config],
+    parameters: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+) -> Config:
+    """Build a model's configuration; a variable `CHATTTS_<NAME>` wins over a parameter.
 
     Raises:
         ModelLoadError: A parameter is unknown or malformed; the message names the known ones.
     """
     environment = os.environ if environment is None else environment
-    kinds = {field.name: field.type for field in fields(EngineConfig)}
+    kinds = {field.name: field.type for field in fields(kind)}
     unknown = sorted(set(parameters) - set(kinds))
     if unknown:
         raise ModelLoadError(f"parameter {unknown[0]}: unknown, known are {', '.join(kinds)}")
     values: dict[str, Any] = {}
-    for name, kind in kinds.items():
+    for name, type_name in kinds.items():
         text = environment.get(f"{ENVIRONMENT_PREFIX}{name.upper()}", parameters.get(name))
         if text is not None:
-            values[name] = _parse(name, text, is_bool=kind == "bool")
-    return EngineConfig(**values)
+            values[name] = _parse(name, text, is_bool=type_name == "bool")
+    return kind(**values)
 
 
 def num_threads(configured: int) -> int:

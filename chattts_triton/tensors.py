@@ -26,7 +26,9 @@ class ModelSpec:
     outputs: tuple[TensorSpec, ...]
 
 
-TEXT = TensorSpec("TEXT", "STRING", (1,))
+# Required, but declared optional: otherwise Triton answers a call without it before `preprocess`
+# can, with a "deadlock" that names no tensor.
+TEXT = TensorSpec("TEXT", "STRING", (1,), optional=True)
 SEED = TensorSpec("SEED", "INT64", (1,), optional=True)
 VOICE = TensorSpec("VOICE", "STRING", (1,), optional=True)
 SPEED = TensorSpec("SPEED", "INT32", (1,), optional=True)

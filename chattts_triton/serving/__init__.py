@@ -1,1 +1,1 @@
-"""The edge to Triton: what the three Python models do, and the server that runs them."""
+"""The edge to Triton: what the three Python models of the ensemble do with a request."""

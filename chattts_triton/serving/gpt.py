@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from chattts_triton.config import MAX_MODEL_LEN, num_threads, read_engine_config
+from chattts_triton.config import MAX_MODEL_LEN, EngineConfig, num_threads, read_config
 from chattts_triton.engine.engine import Engine
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
@@ -71,7 +71,7 @@ class GptModel:
         self._edge = edge
         manifest, directory = args.load_manifest()
         self._dims = manifest.dims
-        config = read_engine_config(args.parameters)
+        config = read_config(EngineConfig, args.parameters)
         use_one_torch_thread()  # sampling is too small to share, and the cores are the session's
         runner = ModelRunner(
             manifest,

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import text_format  # type: ignore[import-untyped]
 from tritonclient.grpc import model_config_pb2 as pb
 
-from chattts_triton.config import read_engine_config
+from chattts_triton.config import EngineConfig, VocoderConfig, read_config
 from chattts_triton.errors import ModelLoadError
 from chattts_triton.manifest import DEFAULT_ENSEMBLE, VERSION_DIRECTORY
 from chattts_triton.tensors import (
@@ -26,6 +26,7 @@ CONFIG_FILE = "config.pbtxt"
 MODEL_FILE = "model.py"
 
 _MEMBERS = (PREPROCESS, GPT, VOCOS_DECODER)
+_CONFIGS: Mapping[str, Any] = {GPT.name: EngineConfig, VOCOS_DECODER.name: VocoderConfig}
 _KNOWN_DIRECTORIES = (VERSION_DIRECTORY, "warmup")  # Triton reads warm-up data from the second
 
 
@@ -98,10 +99,10 @@ def _check_member(repository: Path, config: Any, spec: ModelSpec) -> None:
             "ensemble decoupled, and that refuses unary calls"
         )
     _check_tensors(spec.name, config, spec)
-    if spec is GPT:
+    if kind := _CONFIGS.get(spec.name):
         parameters = {name: value.string_value for name, value in config.parameters.items()}
         try:
-            read_engine_config(parameters, environment={})
+            read_config(kind, parameters, environment={})
         except ModelLoadError as error:
             raise ModelLoadError(f"{spec.name}: {error}") from error
 

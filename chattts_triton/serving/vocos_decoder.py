@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from chattts_triton.audio import to_pcm16
-from chattts_triton.config import num_threads
+from chattts_triton.config import VocoderConfig, num_threads, read_config
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.sampling_params import check_range
 from chattts_triton.serving.edge import ModelArgs, Tensors, check_lengths, column, pad_rows
@@ -17,7 +17,7 @@ class VocosDecoderModel:
 
     def __init__(self, args: ModelArgs) -> None:
         manifest, directory = args.load_manifest()
-        threads = num_threads(int(args.parameters.get("threads", "0")))
+        threads = num_threads(read_config(VocoderConfig, args.parameters).threads)
         self._decoder = WaveformDecoder(directory, threads=threads, on_gpu=args.on_gpu)
         self._hidden_size = manifest.dims.hidden_size
         # The first call pays for memory and thread start-up; no request should.

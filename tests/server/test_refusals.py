@@ -24,6 +24,16 @@ def test_b_12_a_text_with_nothing_to_speak_is_refused(server: RunningServer, tex
     server.assert_alive()
 
 
+def test_a_call_without_text_names_the_text(server: RunningServer):
+    status, answer = server.post("generate", {"SEED": 1})
+    refusal = server.refusal("chattts", {"SEED": np.asarray([[1]], dtype=np.int64)})
+
+    assert refusal.status == "INVALID_ARGUMENT"
+    assert refusal.text == "in ensemble 'chattts', preprocess: TEXT: missing"
+    assert (status, answer) == (400, {"error": refusal.text})
+    server.assert_alive()
+
+
 @pytest.mark.parametrize("text", [b"\xff\xfe\x41", b"\xc3", "你好".encode()[:-1], b"\xed\xa0\x80"])
 def test_b_66_bytes_that_are_not_utf_8_are_refused(server: RunningServer, text: bytes):
     refusal = server.refused(text)

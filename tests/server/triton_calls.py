@@ -17,7 +17,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from chattts_triton.manifest import Manifest, load_manifest
-from chattts_triton.serving.background_server import serve_in_background
+from chattts_triton.server.background_server import serve_in_background
 from chattts_triton.tensors import CHATTTS, GPT, OPTIONS, PREPROCESS, TEXT, VOCOS_DECODER
 
 TIMEOUT_S = 60.0

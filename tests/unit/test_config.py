@@ -6,16 +6,17 @@ import os
 
 import pytest
 
-from chattts_triton.config import EngineConfig, num_threads, read_engine_config
+from chattts_triton.config import EngineConfig, VocoderConfig, num_threads, read_config
 from chattts_triton.errors import ModelLoadError
 
 
 def test_defaults_hold_where_nothing_is_said():
-    assert read_engine_config({}, {}) == EngineConfig()
+    assert read_config(EngineConfig, {}, {}) == EngineConfig()
 
 
 def test_a_variable_wins_over_a_parameter():
-    config = read_engine_config(
+    config = read_config(
+        EngineConfig,
         {"max_num_seqs": "4", "exact_batching": "false", "max_waiting": "9"},
         {"CHATTTS_MAX_NUM_SEQS": "2", "CHATTTS_EXACT_BATCHING": "1", "OTHER": "x"},
     )
@@ -37,9 +38,18 @@ def test_a_variable_wins_over_a_parameter():
 )
 def test_a_wrong_parameter_is_named(parameters, message):
     with pytest.raises(ModelLoadError, match=message):
-        read_engine_config(parameters, {})
+        read_config(EngineConfig, parameters, {})
 
 
 def test_threads_default_to_the_cores_of_the_process():
     assert num_threads(3) == 3
     assert num_threads(0) == len(os.sched_getaffinity(0))
+
+
+def test_one_variable_sets_the_threads_of_both_sessions():
+    environment = {"CHATTTS_THREADS": "3"}
+
+    assert read_config(EngineConfig, {}, environment).threads == 3
+    assert read_config(VocoderConfig, {"threads": "1"}, environment).threads == 3
+    with pytest.raises(ModelLoadError, match="parameter max_num_seqs: unknown, known are threads"):
+        read_config(VocoderConfig, {"max_num_seqs": "1"}, environment)

@@ -20,7 +20,7 @@ from chattts_triton.errors import (
     InvalidRequestError,
     OverloadedError,
 )
-from chattts_triton.tensors import CHATTTS, TensorSpec
+from chattts_triton.tensors import CHATTTS, OPTIONS, TensorSpec
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "client" / "README.md"])
@@ -203,7 +203,7 @@ def test_the_tensors_in_the_readme_are_those_of_the_model() -> None:
 def row_of(spec: TensorSpec, direction: str) -> list[str]:
     datatype = "BYTES" if spec.dtype == "STRING" else spec.dtype
     length = "S" if spec.shape == (-1,) else str(spec.shape[0])
-    kind = f"optional {direction}" if spec.optional else direction
+    kind = f"optional {direction}" if spec in OPTIONS else direction
     return [f"`{spec.name}`", kind, datatype, f"[N, {length}]"]
 
 

@@ -19,6 +19,7 @@ from chattts_triton.tensors import (
     OPTIONS,
     PREPROCESS,
     SPEAKER_EMBEDDING,
+    TEXT,
     VOCOS_DECODER,
     ModelSpec,
     TensorSpec,
@@ -37,7 +38,7 @@ def test_each_tensor_is_declared_once_and_of_a_type_that_numpy_has(spec: ModelSp
 def test_no_output_is_optional_and_only_options_are_among_the_inputs():
     for spec in MODELS:
         optional = {tensor for tensor in (*spec.inputs, *spec.outputs) if tensor.optional}
-        assert optional <= set(OPTIONS)
+        assert optional <= {TEXT, *OPTIONS}
     assert all(option.optional for option in OPTIONS)
 
 

@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 from chattts_triton.errors import ServerStartError
 from chattts_triton.manifest import load_manifest
-from chattts_triton.serving import tritonserver
+from chattts_triton.server import tritonserver
+from chattts_triton.server.ports import ReservedPorts
+from chattts_triton.server.serve_options import ADMIN_HEADER, ServeOptions
+from chattts_triton.server.server_process import ServerProcess
+from chattts_triton.server.shared_memory import SHARED_MEMORY, check_free_space
 from chattts_triton.serving.model_config import check_configs
-from chattts_triton.serving.ports import ReservedPorts
-from chattts_triton.serving.serve_options import ADMIN_HEADER, ServeOptions
-from chattts_triton.serving.server_process import ServerProcess
-from chattts_triton.serving.shared_memory import SHARED_MEMORY, check_free_space
 
 MODEL = "chattts"
 OPTIONAL_MODELS = ("chattts_stream",)  # loaded where the repository has them

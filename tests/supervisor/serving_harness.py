@@ -18,9 +18,9 @@ import psutil
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from chattts_triton.serving.background_server import BackgroundServer
-from chattts_triton.serving.shared_memory import SHARED_MEMORY, is_running
-from chattts_triton.serving.stub_watch import Stub
+from chattts_triton.server.background_server import BackgroundServer
+from chattts_triton.server.shared_memory import SHARED_MEMORY, is_running
+from chattts_triton.server.stub_watch import Stub
 
 KEY = "a-key-for-tests"
 

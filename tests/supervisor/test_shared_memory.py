@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving.shared_memory import (
+from chattts_triton.server.shared_memory import (
     check_free_space,
     claimed_prefix,
     remove_leftovers,

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 import psutil
 
-from chattts_triton.serving.shared_memory import STUB_NAME, is_running
+from chattts_triton.server.shared_memory import STUB_NAME, is_running
 
 _SCAN_INTERVAL_S = 1.0  # for stubs of models that were loaded meanwhile
 _MODEL_FILE_ARGUMENT = 1
@@ -44,10 +44,10 @@ class StubWatch:
         self._alive: list[tuple[psutil.Process, Stub]] = []
         self._next_scan = 0.0
 
-    def begin(self, models: set[str]) -> set[str]:
-        """Get to know the stubs; returns those of `models` that have none."""
+    def without_stub(self, models: set[str]) -> set[str]:
+        """Those of `models` that have no running stub."""
         self._scan()
-        return models - {stub.model for stub in self._known}
+        return models - {stub.model for _, stub in self._alive}
 
     def ended(self) -> set[str]:
         """Models of which a stub was seen before that runs no more, under whatever process id."""

@@ -14,16 +14,17 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving import tritonserver
-from chattts_triton.serving.ports import ReservedPorts
-from chattts_triton.serving.serve_options import Endpoints, ServeOptions, read_admin_key
-from chattts_triton.serving.server_process import ServerProcess
-from chattts_triton.serving.server_setup import MODEL, ServerSetup, check_repository, exit_text
-from chattts_triton.serving.shared_memory import claimed_prefix, remove_leftovers
+from chattts_triton.server import tritonserver
+from chattts_triton.server.ports import ReservedPorts
+from chattts_triton.server.serve_options import Endpoints, ServeOptions, read_admin_key
+from chattts_triton.server.server_process import ServerProcess
+from chattts_triton.server.server_setup import MODEL, ServerSetup, check_repository, exit_text
+from chattts_triton.server.shared_memory import claimed_prefix, remove_leftovers
 
 MAX_FAILED_STARTS = 3
 
 _POLL_INTERVAL_S = 0.1
+_QUESTION_INTERVAL_S = 1.0  # how often Triton is asked which models should have a stub
 _FIRST_DELAY_S = 0.5
 _MAX_DELAY_S = 30.0
 _HEALTHY_AFTER_S = 60.0  # a server that ran so long begins with the first delay again
@@ -140,8 +141,13 @@ class Supervisor:
 
     def _wait_for_death(self, setup: ServerSetup, server: ServerProcess) -> str | None:
         """Why the server has to be replaced; None when it is to stop."""
-        dead_models = server.stubs.begin(setup.loaded_python_models())
+        next_question_s = 0.0
         while not self._is_stopping:
+            dead_models = server.stubs.ended()
+            if time.monotonic() >= next_question_s:
+                # A stub may have been loaded and have died before it was ever seen.
+                dead_models |= server.stubs.without_stub(setup.loaded_python_models())
+                next_question_s = time.monotonic() + _QUESTION_INTERVAL_S
             if server.exit_code is not None:
                 return f"tritonserver died ({exit_text(server.exit_code)})"
             for model in dead_models:
@@ -149,7 +155,6 @@ class Supervisor:
                     return f"the Python process of model '{model}' died"
                 server.stubs.forget(model)  # it ended because its model was unloaded
             self._pause(_POLL_INTERVAL_S)
-            dead_models = server.stubs.ended()
         return None
 
     def _pause(self, seconds: float) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from chattts_triton.serving.server_log import ServerLog
-from chattts_triton.serving.shared_memory import clear_prefix
-from chattts_triton.serving.stub_watch import StubWatch
+from chattts_triton.server.server_log import ServerLog
+from chattts_triton.server.shared_memory import clear_prefix
+from chattts_triton.server.stub_watch import StubWatch
 
 _PR_SET_PDEATHSIG = 1
 _KILL_GRACE_S = 2.0  # Triton counts its exit timeout in whole seconds

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving.ports import ReservedPorts
-from chattts_triton.serving.serve_options import ADMIN_HEADER, ServeOptions
-from chattts_triton.serving.shared_memory import STUB_NAME
+from chattts_triton.server.ports import ReservedPorts
+from chattts_triton.server.serve_options import ADMIN_HEADER, ServeOptions
+from chattts_triton.server.shared_memory import STUB_NAME
 
 PACKAGE = "nvidia-pytriton"
 RESTRICTED_APIS = "shared-memory,model-repository,trace,logging"

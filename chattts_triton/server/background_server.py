@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving.serve_options import Endpoints
-from chattts_triton.serving.server_process import end_with_parent
+from chattts_triton.server.serve_options import Endpoints
+from chattts_triton.server.server_process import end_with_parent
 
 _STOP_TIMEOUT_S = 60.0
 

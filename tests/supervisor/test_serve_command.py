@@ -21,8 +21,8 @@ from tiny_repository import add_stream_model
 from tritonclient.utils import InferenceServerException
 
 from chattts_triton.cli.main import main
-from chattts_triton.serving.background_server import BackgroundServer, serve_in_background
-from chattts_triton.serving.serve_options import GRPC_ADMIN_HEADER, Endpoints
+from chattts_triton.server.background_server import BackgroundServer, serve_in_background
+from chattts_triton.server.serve_options import GRPC_ADMIN_HEADER, Endpoints
 
 
 def test_all_three_ports_of_the_ready_line_answer(shared_server: BackgroundServer) -> None:

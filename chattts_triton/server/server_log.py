@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from typing import BinaryIO
 
-from chattts_triton.serving.tritonserver import explain_missing_library
+from chattts_triton.server.tritonserver import explain_missing_library
 
 _KEPT_LINES = 2000
 _TAKEN_PORT = re.compile(r"Socket '[^']*:(\d+)' already in use")

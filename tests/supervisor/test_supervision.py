@@ -19,8 +19,8 @@ from serving_harness import (
 from tritonclient.utils import InferenceServerException
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving.background_server import BackgroundServer, serve_in_background
-from chattts_triton.serving.shared_memory import is_running
+from chattts_triton.server.background_server import BackgroundServer, serve_in_background
+from chattts_triton.server.shared_memory import is_running
 
 RESTART_TIMEOUT_S = 15.0
 UNLOAD_ALL = '{"parameters": {"unload_dependents": true}}'

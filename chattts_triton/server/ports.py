@@ -12,7 +12,7 @@ import socket
 from types import TracebackType
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving.serve_options import Endpoints, ServeOptions
+from chattts_triton.server.serve_options import Endpoints, ServeOptions
 
 
 class ReservedPorts:

@@ -8,7 +8,7 @@ import pytest
 from serving_harness import KEY
 from tiny_repository import write_tiny_repository
 
-from chattts_triton.serving.background_server import BackgroundServer, serve_in_background
+from chattts_triton.server.background_server import BackgroundServer, serve_in_background
 
 
 @pytest.fixture

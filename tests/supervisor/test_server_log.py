@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from chattts_triton.serving.server_log import ServerLog
+from chattts_triton.server.server_log import ServerLog
 
 LOADED = "I1130 14:55:11.452903 6064 model_lifecycle.cc:839] \"successfully loaded 'gpt'\""
 FAILED = (

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.serving.serve_options import ServeOptions
-from chattts_triton.serving.shared_memory import STUB_NAME
-from chattts_triton.serving.tritonserver import (
+from chattts_triton.server.serve_options import ServeOptions
+from chattts_triton.server.shared_memory import STUB_NAME
+from chattts_triton.server.tritonserver import (
     Installation,
     assemble_backends,
     check_stub,

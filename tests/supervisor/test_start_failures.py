@@ -15,10 +15,10 @@ from tiny_repository import break_import
 
 from chattts_triton.cli.main import main
 from chattts_triton.errors import ModelLoadError, ServerStartError
-from chattts_triton.serving.background_server import serve_in_background
-from chattts_triton.serving.serve_options import ServeOptions
-from chattts_triton.serving.server_setup import check_repository
-from chattts_triton.serving.supervisor import Supervisor
+from chattts_triton.server.background_server import serve_in_background
+from chattts_triton.server.serve_options import ServeOptions
+from chattts_triton.server.server_setup import check_repository
+from chattts_triton.server.supervisor import Supervisor
 
 FREE_PORTS = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
 

@@ -1,0 +1,1 @@
+"""tritonserver as a child process: started, watched, restarted and cleaned up after."""
