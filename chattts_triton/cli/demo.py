@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     # Imported here: together these take seconds, and only this command needs them all.
     from chattts_client import ChatTTSClient
     from chattts_triton.export.choose import choose_checkpoint
-    from chattts_triton.serving.background_server import serve_in_background
+    from chattts_triton.server.background_server import serve_in_background
 
     choice = choose_checkpoint(args.checkpoints, environment=os.environ)
     sys.stdout.write(f"checkpoint: {choice.note}\n")

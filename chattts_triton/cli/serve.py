@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chattts_triton.errors import ServerStartError
 
 if TYPE_CHECKING:
-    from chattts_triton.serving.serve_options import Endpoints
+    from chattts_triton.server.serve_options import Endpoints
 
 _MAX_PORT = 65535
 
@@ -65,8 +65,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal stops it."""
     try:
-        from chattts_triton.serving.serve_options import ServeOptions
-        from chattts_triton.serving.supervisor import Supervisor
+        from chattts_triton.server.serve_options import ServeOptions
+        from chattts_triton.server.supervisor import Supervisor
     except ModuleNotFoundError as error:
         raise ServerStartError(
             f"{error.name} is not installed (pip install 'chattts-triton[serve]')"
