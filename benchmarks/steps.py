@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,17 @@ from tqdm import tqdm
 from chattts_client import ChatTTSClient
 from chattts_triton.config import MAX_MODEL_LEN, EngineConfig, num_threads
 from chattts_triton.constants import SAMPLES_PER_CODE
-from chattts_triton.engine.engine import Engine
+from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
-from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
+from chattts_triton.engine.sampler import use_one_torch_thread
 from chattts_triton.engine.sequence import FinishReason, Sequence
 from chattts_triton.export.repository import export, is_export_of
 from chattts_triton.export.standin import write_standin
 from chattts_triton.export.upstream import load_upstream_chat
 from chattts_triton.manifest import load_manifest
-from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.server.background_server import serve_in_background
 from chattts_triton.serving.preprocess import PreprocessModel
+from chattts_triton.serving.prompt_reader import PromptReader
 
 ROOT = Path(__file__).parents[1]
 CHECKPOINT = ROOT / "checkpoints" / "standin-full"
@@ -64,13 +65,14 @@ class EngineSide:
             threads=num_threads(0),
             exact_batching=True,
         )
-        self.sampler = Sampler(manifest.dims, NUM_SEQS)
+        self.manifest = manifest
+        self.samplers = make_samplers(manifest, NUM_SEQS)
         self.steps = steps
         self.seeds = self._lasting_seeds()
 
     def run(self, num_seqs: int) -> tuple[float, list[float]]:
         """Seconds for all steps, prefill included, and seconds of each full-batch decode step."""
-        engine = Engine(self.runner, self.sampler, EngineConfig(max_num_seqs=NUM_SEQS))
+        engine = Engine(self.runner, self.samplers, EngineConfig(max_num_seqs=NUM_SEQS))
         finished: list[Sequence] = []
         engine.add_request([self._sequence(seed, finished) for seed in self.seeds[:num_seqs]])
         began_s, step_times = time.perf_counter(), []
@@ -86,9 +88,9 @@ class EngineSide:
 
     def session_times(self, num_seqs: int) -> list[float]:
         """Seconds of the bare session call over the same positions as the steps of `run`."""
-        prompt = self._sequence(0, []).num_text_ids
-        codes = np.zeros((num_seqs, self.runner.dims.num_vq), dtype=np.int64)
-        self.runner.decode(codes, np.full(num_seqs, prompt, dtype=np.int32))
+        prompt = self._sequence(0, []).num_prompt_tokens
+        embeds = np.zeros((num_seqs, self.runner.dims.hidden_size), dtype=np.float32)
+        self.runner.decode(embeds, np.full(num_seqs, prompt, dtype=np.int32))
         binding = self.runner._bindings[self.runner._padded(num_seqs)]
         times = []
         for step in range(self.steps - 1):
@@ -102,7 +104,7 @@ class EngineSide:
     def _lasting_seeds(self) -> list[int]:
         """Seeds whose sequences do not draw the end code within the steps."""
         seeds: list[int] = []
-        engine = Engine(self.runner, self.sampler, EngineConfig(max_num_seqs=NUM_SEQS))
+        engine = Engine(self.runner, self.samplers, EngineConfig(max_num_seqs=NUM_SEQS))
         for start in itertools.count(0, NUM_SEQS):
             finished: list[Sequence] = []
             engine.add_request(
@@ -121,12 +123,13 @@ class EngineSide:
             "SEED": np.asarray([[seed]], dtype=np.int64),
         }
         outputs = self.preprocess.run(inputs, {})
-        params = SamplingParams(seed=seed, max_new_codes=self.steps)
+        reader = PromptReader(outputs, self.manifest.dims)
+        (segment,) = reader.segments(0)
         return Sequence(
             "bench",
-            outputs["TEXT_IDS"][0],
-            outputs["SPEAKER_EMBEDDING"][0],
-            params,
+            segment.text_ids,
+            reader.prompting(0, "bench", None).speaker_embedding,
+            replace(segment.params, max_new_codes=self.steps),
             finished.append,
         )
 

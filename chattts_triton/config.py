@@ -11,8 +11,9 @@ from chattts_triton.constants import MAX_NEW_CODES
 from chattts_triton.errors import ModelLoadError, shorten
 
 ENVIRONMENT_PREFIX = "CHATTTS_"
-MAX_TEXT_IDS = 1024  # longest prompt; with MAX_NEW_CODES it makes up the length of a KV slot
-MAX_MODEL_LEN = MAX_TEXT_IDS + MAX_NEW_CODES
+MAX_TEXT_IDS = 1024  # of one segment's prompt
+MAX_PROMPT_CODES = 1024  # of a voice sample, 21.8 s
+MAX_MODEL_LEN = MAX_TEXT_IDS + MAX_PROMPT_CODES + MAX_NEW_CODES  # positions of a KV slot
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,32 @@
 An export writes each member's files into a fresh directory `<member>/1/<export_id>/` and then
 replaces `<ensemble>/1/manifest.json` in one rename. Whoever loads asks the manifest where its
 files are, so an export that was killed half-way leaves the former one in force.
+
+A repository may hold several exports side by side, each a set of models of its own: an ensemble
+and its members, named after it. All but the set `chattts` are in the directory of their name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from chattts_triton.errors import ModelLoadError
+from chattts_triton.errors import InvalidRequestError, ModelLoadError
+from chattts_triton.tensors import CHATTTS, GPT, PREPROCESS, VOCOS_DECODER
 
 FILE_NAME = "manifest.json"
 VERSION_DIRECTORY = "1"
-DEFAULT_ENSEMBLE = "chattts_ensemble"
+DEFAULT_NAME = CHATTTS.name
+DEFAULT_ENSEMBLE = "chattts_ensemble"  # the directory that the link `chattts` leads to
+MEMBERS = (PREPROCESS.name, GPT.name, VOCOS_DECODER.name)
+NAME_PARAMETER = "ensemble"  # of a member's config.pbtxt: its set, where that is not the default
+STREAM_NAME = "chattts_stream"
+_TAKEN_NAMES = (*MEMBERS, DEFAULT_ENSEMBLE, STREAM_NAME)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -57,7 +68,12 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one export holds. `files` maps `<member>/1/<export_id>/<name>` to its facts."""
+    """What one export holds.
+
+    Attributes:
+        files: The facts of every file, by its path in the repository.
+        name: The set of models that the export is of, which is what its ensemble is called by.
+    """
 
     export_id: str
     precision: str
@@ -67,10 +83,11 @@ class Manifest:
     checkpoint: dict[str, str]
     versions: dict[str, str]
     opset: int
+    name: str = DEFAULT_NAME
 
     def member_directory(self, repository: Path, member: str) -> Path:
-        """The directory that holds this export's files of `member`."""
-        return repository / member / VERSION_DIRECTORY / self.export_id
+        """The directory that holds this export's files of `member`, one of MEMBERS."""
+        return repository / member_name(self.name, member) / VERSION_DIRECTORY / self.export_id
 
     def verify(self, repository: Path, *, hashes: bool = False) -> None:
         """Hold the files against the manifest: sizes always, hashes on request.
@@ -93,27 +110,57 @@ class Manifest:
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
 
 
-def manifest_path(repository: Path, ensemble: str = DEFAULT_ENSEMBLE) -> Path:
-    """Where the manifest of an ensemble stands."""
-    return repository / ensemble / VERSION_DIRECTORY / FILE_NAME
-
-
-def load_manifest(repository: Path, ensemble: str = DEFAULT_ENSEMBLE) -> Manifest:
-    """Read the manifest of an exported ensemble and check the sizes of its files.
+def check_name(name: str) -> None:
+    """Refuse what no set of models can be called.
 
     Raises:
-        ModelLoadError: Nothing was exported there, the file is damaged, or a file is missing.
+        InvalidRequestError: `name` is malformed, or it is or could be that of another model.
     """
-    path = manifest_path(repository, ensemble)
+    if not _NAME.fullmatch(name):
+        wanted = "1 to 64 letters, digits, _ or -, with a letter or a digit first"
+        raise InvalidRequestError.of("name", name, wanted)
+    if name in _TAKEN_NAMES:
+        raise InvalidRequestError.of("name", name, "one that is not taken")
+    if name.endswith(tuple(f"_{member}" for member in MEMBERS)):
+        wanted = "one that does not end like a member's: " + ", ".join(MEMBERS)
+        raise InvalidRequestError.of("name", name, wanted)
+
+
+def ensemble_directory(name: str) -> str:
+    """The directory of the ensemble that is called `name`."""
+    return DEFAULT_ENSEMBLE if name == DEFAULT_NAME else name
+
+
+def member_name(name: str, member: str) -> str:
+    """What `member`, one of MEMBERS, is called in the set `name`, and its directory as well."""
+    return member if name == DEFAULT_NAME else f"{name}_{member}"
+
+
+def manifest_path(repository: Path, name: str = DEFAULT_NAME) -> Path:
+    """Where the manifest of a set of models stands."""
+    return repository / ensemble_directory(name) / VERSION_DIRECTORY / FILE_NAME
+
+
+def load_manifest(repository: Path, name: str = DEFAULT_NAME) -> Manifest:
+    """Read the manifest of an exported set of models and check the sizes of its files.
+
+    Raises:
+        ModelLoadError: Nothing was exported under that name, the file is damaged or another
+            set's, or a file is missing.
+    """
+    path = manifest_path(repository, name)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        where = repository if name == DEFAULT_NAME else path.parents[1]
         raise ModelLoadError(
-            f"{repository}: no exported model (run `chattts-triton export` first)"
+            f"{where}: no exported model (run `chattts-triton export` first)"
         ) from None
     except (OSError, ValueError) as error:
         raise ModelLoadError(f"{path}: cannot be read: {error}") from error
     manifest = _parse(path, content)
+    if manifest.name != name:
+        raise ModelLoadError(f"{path}: name: got {manifest.name!r}, wanted {name!r}")
     manifest.verify(repository)
     return manifest
 

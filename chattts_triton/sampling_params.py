@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from chattts_triton.constants import MAX_NEW_CODES
 from chattts_triton.errors import InvalidRequestError
@@ -45,8 +46,11 @@ class SamplingParams:
         check_range("REPETITION_PENALTY", self.repetition_penalty)
 
 
-def check_range(name: str, value: float, field: str | None = None) -> None:
-    """Refuse a value outside `RANGES[name]`, NaN included; `field` is named, by default `name`.
+Number = TypeVar("Number", int, float)
+
+
+def check_range(name: str, value: Number, field: str | None = None) -> Number:
+    """The value, unless it is outside `RANGES[name]` or NaN; `field` is named, by default `name`.
 
     Raises:
         InvalidRequestError: The value is out of range.
@@ -56,3 +60,4 @@ def check_range(name: str, value: float, field: str | None = None) -> None:
     slack = 1e-6 * abs(low) if isinstance(low, float) else 0
     if not low - slack <= value <= high:
         raise InvalidRequestError.of(field or name, value, f"{low} to {high}")
+    return value

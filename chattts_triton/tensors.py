@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MAX_BATCH_SIZE = 64  # texts in one call
 
@@ -39,6 +39,7 @@ REPETITION_PENALTY = TensorSpec("REPETITION_PENALTY", "FP32", (1,), optional=Tru
 MAX_NEW_TOKENS = TensorSpec("MAX_NEW_TOKENS", "INT32", (1,), optional=True)
 REFINE = TensorSpec("REFINE", "BOOL", (1,), optional=True)
 LANG = TensorSpec("LANG", "STRING", (1,), optional=True)
+TRIM = TensorSpec("TRIM", "BOOL", (1,), optional=True)
 
 OPTIONS = (
     SEED,
@@ -51,6 +52,7 @@ OPTIONS = (
     MAX_NEW_TOKENS,
     REFINE,
     LANG,
+    TRIM,
 )
 
 AUDIO = TensorSpec("AUDIO", "FP32", (-1,))
@@ -59,19 +61,44 @@ PCM16 = TensorSpec("PCM16", "INT16", (-1,))
 SEED_USED = TensorSpec("SEED_USED", "INT64", (1,))
 FINISH_REASON = TensorSpec("FINISH_REASON", "STRING", (1,))
 
-# Between the members. Every row of a padded tensor says in a NUM_ tensor how much of it counts.
+REFINED_TEXT = TensorSpec("REFINED_TEXT", "STRING", (1,))
+WARNINGS = TensorSpec("WARNINGS", "STRING", (1,))  # a JSON list of codes
+
+# Between the members. A text is spoken in segments: what belongs to one has a value for each, 0
+# or empty where another row has more. Ids and hidden states of all segments follow each other.
 TEXT_IDS = TensorSpec("TEXT_IDS", "INT32", (-1,))
-NUM_TEXT_IDS = TensorSpec("NUM_TEXT_IDS", "INT32", (1,))
+NUM_TEXT_IDS = TensorSpec("NUM_TEXT_IDS", "INT32", (-1,))
+SEGMENT_SEED = TensorSpec("SEED", "INT64", (-1,))
+MAX_NEW_CODES = TensorSpec("MAX_NEW_CODES", "INT32", (-1,))
 SPEAKER_EMBEDDING = TensorSpec("SPEAKER_EMBEDDING", "FP32", (-1,))
-SAMPLING_SEED = TensorSpec("SEED", "INT64", (1,))
 SAMPLING_TEMPERATURE = TensorSpec("TEMPERATURE", "FP32", (1,))
 SAMPLING_TOP_P = TensorSpec("TOP_P", "FP32", (1,))
 SAMPLING_TOP_K = TensorSpec("TOP_K", "INT32", (1,))
 SAMPLING_REPETITION_PENALTY = TensorSpec("REPETITION_PENALTY", "FP32", (1,))
-MAX_NEW_CODES = TensorSpec("MAX_NEW_CODES", "INT32", (1,))
 HIDDENS = TensorSpec("HIDDENS", "FP32", (-1, -1))
 CODES = TensorSpec("CODES", "INT32", (-1, -1))
-NUM_CODES = TensorSpec("NUM_CODES", "INT32", (1,))
+NUM_CODES = TensorSpec("NUM_CODES", "INT32", (-1,))
+
+# The codes of a voice sample and what is said in it.
+PROMPT_CODES = TensorSpec("PROMPT_CODES", "INT32", (-1, -1), optional=True)
+NUM_PROMPT_CODES = TensorSpec("NUM_PROMPT_CODES", "INT32", (1,), optional=True)
+PROMPT_TEXT = TensorSpec("PROMPT_TEXT", "STRING", (1,), optional=True)
+
+# Prompts of the refinement, none of them where it is not wanted, and what it has to keep to.
+REFINE_IDS = TensorSpec("REFINE_IDS", "INT32", (-1,), optional=True)
+NUM_REFINE_IDS = TensorSpec("NUM_REFINE_IDS", "INT32", (-1,), optional=True)
+SEGMENT_TEXT = TensorSpec("SEGMENT_TEXT", "STRING", (-1,), optional=True)
+PROMPT_SPEED = TensorSpec("SPEED", "INT32", (1,), optional=True)
+WARNINGS_SO_FAR = TensorSpec("WARNINGS", "STRING", (1,), optional=True)
+
+# How the segments are joined.
+PAUSE_SAMPLES = TensorSpec("PAUSE_SAMPLES", "INT32", (-1,), optional=True)
+TRIM_SILENCE = TensorSpec("TRIM", "BOOL", (1,), optional=True)
+
+
+def _always(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, optional=False)
+
 
 _SAMPLING = (
     SAMPLING_TEMPERATURE,
@@ -80,26 +107,44 @@ _SAMPLING = (
     SAMPLING_REPETITION_PENALTY,
     MAX_NEW_CODES,
 )
+_PROMPT = (
+    PROMPT_CODES,
+    NUM_PROMPT_CODES,
+    PROMPT_TEXT,
+    REFINE_IDS,
+    NUM_REFINE_IDS,
+    SEGMENT_TEXT,
+    PROMPT_SPEED,
+    WARNINGS_SO_FAR,
+)
+_JOINING = (PAUSE_SAMPLES, TRIM_SILENCE)
 
 PREPROCESS = ModelSpec(
     "preprocess",
     inputs=(TEXT, *OPTIONS),
-    # The seed comes out twice, since Triton cannot be asked for an ensemble output alone that
-    # another member reads (B-76): SEED_USED is for the caller, SEED for the members.
-    outputs=(TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SEED_USED, SAMPLING_SEED, *_SAMPLING),
+    # The seed comes out twice: an output of the ensemble may not feed another member as well.
+    outputs=(
+        TEXT_IDS,
+        NUM_TEXT_IDS,
+        SPEAKER_EMBEDDING,
+        SEED_USED,
+        SEGMENT_SEED,
+        *_SAMPLING,
+        *(_always(spec) for spec in (*_PROMPT, *_JOINING)),
+    ),
 )
 GPT = ModelSpec(
     "gpt",
-    inputs=(TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SAMPLING_SEED, *_SAMPLING),
-    outputs=(HIDDENS, NUM_CODES, FINISH_REASON, CODES),
+    inputs=(TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SEGMENT_SEED, *_SAMPLING, *_PROMPT),
+    outputs=(HIDDENS, NUM_CODES, FINISH_REASON, CODES, REFINED_TEXT, WARNINGS),
 )
 VOCOS_DECODER = ModelSpec(
     "vocos_decoder",
-    inputs=(HIDDENS, NUM_CODES, SAMPLING_SEED),
+    inputs=(HIDDENS, NUM_CODES, SEGMENT_SEED, *_JOINING),
     outputs=(AUDIO, AUDIO_LENGTH, PCM16),
 )
 CHATTTS = ModelSpec(
     "chattts",
     inputs=(TEXT, *OPTIONS),
-    outputs=(AUDIO, AUDIO_LENGTH, SEED_USED, FINISH_REASON, PCM16),
+    outputs=(AUDIO, AUDIO_LENGTH, SEED_USED, FINISH_REASON, PCM16, REFINED_TEXT, WARNINGS),
 )

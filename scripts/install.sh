@@ -37,7 +37,7 @@ PYTHON
 
 test -x "$venv/bin/python" || "$python" -m venv "$venv"
 if ! "$venv/bin/python" -m pip install --constraint constraints.txt \
-  --editable client --editable ".[serve,export,gateway,client-all,dev]"; then
+  --editable client --editable ".[serve,export,voices,gateway,client-all,dev]"; then
   # Every package has wheels for x86-64; elsewhere pip may have had to compile one.
   command -v cc >/dev/null || missing "pip failed and there is no C compiler" "gcc"
   "$python" -c 'import pathlib, sysconfig, sys

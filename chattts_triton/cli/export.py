@@ -6,6 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from chattts_triton.errors import InvalidRequestError
+from chattts_triton.manifest import DEFAULT_NAME, check_name
+
 DEFAULT_REPOSITORY = Path("model_repository")
 PRECISIONS = ("fp32", "int8")
 
@@ -18,6 +21,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--checkpoint", type=Path, required=True, help="directory with asset/...")
     parser.add_argument("--repository", type=Path, default=DEFAULT_REPOSITORY)
     parser.add_argument("--precision", choices=PRECISIONS, required=True)
+    parser.add_argument(
+        "--name",
+        type=_name,
+        default=DEFAULT_NAME,
+        help="what the model is called; exports of several names stand side by side",
+    )
     parser.add_argument(
         "--verify",
         action="store_true",
@@ -33,10 +42,19 @@ def run(args: argparse.Namespace) -> int:
     from chattts_triton.export.repository import export
 
     check = check_export if args.verify else None
-    manifest = export(args.checkpoint, args.repository, args.precision, check=check)
+    manifest = export(args.checkpoint, args.repository, args.precision, check=check, name=args.name)
     total = sum(facts.size_bytes for facts in manifest.files.values())
     sys.stdout.write(
-        f"exported {args.checkpoint} as {manifest.export_id} into {args.repository}: "
+        f"exported {args.checkpoint} as {manifest.name}, {manifest.export_id}, "
+        f"into {args.repository}: "
         f"{len(manifest.files)} files, {total / 1e6:.0f} MB\n"
     )
     return 0
+
+
+def _name(text: str) -> str:
+    try:
+        check_name(text)
+    except InvalidRequestError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -10,7 +10,7 @@ import sys
 from chattts_triton import __version__
 from chattts_triton.errors import ChatTTSError
 
-COMMANDS = ("fetch", "standin", "export", "serve", "say", "demo")
+COMMANDS = ("fetch", "standin", "export", "serve", "say", "normalize", "voices", "demo")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -21,6 +21,9 @@ STANDARD_STREAM = "-"
 CUT_WARNING = (
     "warning: the audio was cut at the limit of steps; raise --max-new-tokens or shorten the text"
 )
+WARNING_TEXTS = {
+    "refine_refused": "the refinement strayed from the text, which was spoken as it was sent",
+}
 OPTION_NAMES = (
     "seed",
     "voice",
@@ -32,6 +35,7 @@ OPTION_NAMES = (
     "max_new_tokens",
     "refine",
     "lang",
+    "trim",
 )
 
 
@@ -46,6 +50,8 @@ class Report:
     elapsed_s: float
     rtf: float
     sample_rate: int
+    refined_text: str
+    warnings: tuple[str, ...]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -71,6 +77,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     options.add_argument("--max-new-tokens", type=int, metavar="N", help="limit of 21 ms steps")
     options.add_argument("--refine", action=argparse.BooleanOptionalAction)
     options.add_argument("--lang", metavar="L", help="zh or en; default: told from the text")
+    options.add_argument(
+        "--trim",
+        action=argparse.BooleanOptionalAction,
+        help="cut silence at the beginning and the end down to 50 ms",
+    )
     parser.set_defaults(run=run)
 
 
@@ -94,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
         elapsed_s=round(elapsed_s, 4),
         rtf=round(elapsed_s / audio.duration_s, 4),
         sample_rate=audio.sample_rate,
+        refined_text=audio.refined_text,
+        warnings=audio.warnings,
     )
     # Where standard output carries the sound, the report goes beside it.
     stream = sys.stderr if args.out == STANDARD_STREAM else sys.stdout
@@ -103,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
     stream.write(_sentence(report) + "\n")
     if report.finish_reason == "length":
         sys.stderr.write(CUT_WARNING + "\n")
+    for code in report.warnings:
+        sys.stderr.write(f"warning: {WARNING_TEXTS.get(code, code)}\n")
     return 0
 
 

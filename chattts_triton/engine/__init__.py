@@ -1,4 +1,4 @@
-"""Continuous batching of the GPT: sequences of text ids in, codes and hidden states out.
+"""Continuous batching of the GPT: prompts in, and codes with their hidden states, or text, out.
 
 The engine knows nothing of text, voices' names, audio or Triton.
 """

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
-from chattts_triton.config import MAX_MODEL_LEN, EngineConfig
+from chattts_triton.config import EngineConfig
 from chattts_triton.engine.model_runner import Floats, ModelRunner
 from chattts_triton.engine.sampler import Sampler
 from chattts_triton.engine.scheduler import Scheduler
-from chattts_triton.engine.sequence import FinishReason, Sequence
+from chattts_triton.engine.sequence import FinishReason, Sequence, Stage
 from chattts_triton.errors import (
     ChatTTSError,
     DeadlineExceededError,
@@ -21,8 +23,29 @@ from chattts_triton.errors import (
     OverloadedError,
     RequestCancelledError,
 )
+from chattts_triton.manifest import Manifest
 
 LOGGER = logging.getLogger(__name__)
+TEXT_END = "[Ebreak]"  # the token that ends a refined text
+
+
+def make_samplers(manifest: Manifest, max_num_seqs: int) -> dict[Stage, Sampler]:
+    """One sampler for audio codes and one for text, each with a state for every slot."""
+    dims = manifest.dims
+    return {
+        Stage.CODE: Sampler(
+            num_heads=dims.num_vq,
+            vocabulary_size=dims.num_audio_tokens,
+            end_token=dims.eos_code,
+            max_num_seqs=max_num_seqs,
+        ),
+        Stage.TEXT: Sampler(
+            num_heads=1,
+            vocabulary_size=dims.num_text_tokens,
+            end_token=manifest.special_ids[TEXT_END],
+            max_num_seqs=max_num_seqs,
+        ),
+    }
 
 
 class Engine:
@@ -32,9 +55,11 @@ class Engine:
     with exactly one call of its `on_finished`, whatever happens.
     """
 
-    def __init__(self, runner: ModelRunner, sampler: Sampler, config: EngineConfig) -> None:
+    def __init__(
+        self, runner: ModelRunner, samplers: Mapping[Stage, Sampler], config: EngineConfig
+    ) -> None:
         self._runner = runner
-        self._sampler = sampler
+        self._samplers = samplers
         self._scheduler = Scheduler(config.max_num_seqs, config.max_waiting)
         self._queue_delay_s = config.max_queue_delay_us / 1e6
         self._changed = threading.Condition()
@@ -63,16 +88,25 @@ class Engine:
             OverloadedError: The waiting queue is full, or the engine is stopping.
         """
         for sequence in sequences:
-            longest = MAX_MODEL_LEN - sequence.params.max_new_codes
-            if not 0 < sequence.num_text_ids <= longest:
+            longest = self._runner.kv_cache.max_len - sequence.params.max_new_codes
+            if not 0 < sequence.num_prompt_tokens <= longest:
                 raise InvalidRequestError.of(
-                    "TEXT_IDS", sequence.num_text_ids, f"1 to {longest} ids"
+                    "TEXT_IDS", sequence.num_prompt_tokens, f"a prompt of 1 to {longest} tokens"
                 )
         with self._changed:
             if self._is_stopping:
                 raise OverloadedError("the server is stopping")
             self._scheduler.add(sequences)
             self._changed.notify()
+
+    def continue_request(self, sequence: Sequence) -> None:
+        """Queue what follows from a sequence that has just ended, before all that waits.
+
+        It is part of a request that was accepted, so a full queue does not refuse it. For the
+        engine's thread only, from within `on_finished`.
+        """
+        with self._changed:
+            self._scheduler.waiting.appendleft(sequence)
 
     def abort(self, request_id: str) -> None:
         """Cancel a request's sequences, waiting or running, before the next step."""
@@ -98,7 +132,7 @@ class Engine:
         if admitted:
             self._prefill(admitted)
         if self._scheduler.running:
-            self._decode(list(self._scheduler.running))
+            self._decode()
 
     def _loop(self) -> None:
         while self._wait_for_work():
@@ -125,41 +159,63 @@ class Engine:
     def _prefill(self, sequence: Sequence) -> None:
         slot = len(self._scheduler.running) - 1
         sequence.first_step_s = time.monotonic()
-        self._sampler.start(slot, sequence.params)
+        self._samplers[sequence.stage].start(slot, sequence.params)
+        embeds = self._runner.embed_prompt(
+            sequence.text_ids, sequence.speaker_embedding, sequence.prompt_codes
+        )
         try:
-            logits, hidden = self._runner.prefill(
-                slot, sequence.text_ids, sequence.speaker_embedding
-            )
+            logits, hiddens = self._runner.prefill(slot, embeds)
         except GenerationError as error:
             self._end(slot, FinishReason.ABORT, error)
             return
-        self._draw([sequence], logits[None], hidden[None], first_slot=slot)
+        self._draw([slot], logits, hiddens)
 
-    def _decode(self, sequences: list[Sequence]) -> None:
-        codes = np.stack([sequence.last_codes for sequence in sequences])
-        num_cached = np.asarray([s.num_cached for s in sequences], dtype=np.int32)
-        logits, hiddens = self._runner.decode(codes, num_cached)
+    def _decode(self) -> None:
+        running = self._scheduler.running
+        embeds = np.empty((len(running), self._runner.dims.hidden_size), dtype=np.float32)
+        for stage, slots in self._slots_by_stage(range(len(running))):
+            tokens = np.stack([running[slot].last_tokens for slot in slots])
+            is_code = stage is Stage.CODE
+            embed = self._runner.embed_codes if is_code else self._runner.embed_text
+            embeds[slots] = embed(tokens if is_code else tokens[:, 0])
+        num_cached = np.asarray([sequence.num_cached for sequence in running], dtype=np.int32)
+        logits, hiddens = self._runner.decode(embeds, num_cached)
         self.num_steps += 1
-        self.num_sequence_steps += len(sequences)
-        self._draw(sequences, logits, hiddens)
+        self.num_sequence_steps += len(running)
+        self._draw(list(range(len(running))), logits, hiddens)
 
-    def _draw(
-        self, sequences: list[Sequence], logits: Floats, hiddens: Floats, first_slot: int = 0
-    ) -> None:
-        is_finite = np.isfinite(logits).all(axis=(1, 2))
-        codes = self._sampler.sample(logits, first_slot)
+    def _draw(self, slots: list[int], code_logits: Floats, hiddens: Floats) -> None:
+        """Draw a step of the given slots; row i of the arrays belongs to `slots[i]`."""
+        drawn: dict[int, npt.NDArray[np.int64] | None] = {}
+        for stage, stage_slots in self._slots_by_stage(slots):
+            rows = [slots.index(slot) for slot in stage_slots]
+            is_code = stage is Stage.CODE
+            logits = code_logits[rows] if is_code else self._runner.text_logits(hiddens[rows])
+            is_finite = np.isfinite(logits).all(axis=(1, 2))
+            tokens = self._samplers[stage].sample(logits, stage_slots)
+            for slot, row_tokens, is_good in zip(stage_slots, tokens, is_finite, strict=True):
+                drawn[slot] = row_tokens if is_good else None
         # From the last slot down, so that what moves into a freed slot has been dealt with.
-        for row in reversed(range(len(sequences))):
-            sequence, slot = sequences[row], first_slot + row
-            if not is_finite[row]:
-                error = GenerationError(f"logits are not finite at step {sequence.num_codes}")
-                self._end(slot, FinishReason.ABORT, error)
-            elif (codes[row] == self._runner.dims.eos_code).any():
-                self._end(slot, FinishReason.STOP)
-            else:
-                sequence.append(codes[row], hiddens[row].copy())
-                if sequence.num_codes == sequence.params.max_new_codes:
-                    self._end(slot, FinishReason.LENGTH)
+        for row, slot in reversed(list(enumerate(slots))):
+            self._take(slot, drawn[slot], hiddens[row])
+
+    def _take(self, slot: int, tokens: npt.NDArray[np.int64] | None, hidden: Floats) -> None:
+        sequence = self._scheduler.running[slot]
+        if tokens is None:
+            error = GenerationError(f"logits are not finite at step {sequence.num_steps}")
+            self._end(slot, FinishReason.ABORT, error)
+        elif (tokens == self._samplers[sequence.stage].end_token).any():
+            self._end(slot, FinishReason.STOP)
+        else:
+            sequence.append(tokens, hidden.copy())
+            if sequence.num_steps == sequence.params.max_new_codes:
+                self._end(slot, FinishReason.LENGTH)
+
+    def _slots_by_stage(self, slots: Iterable[int]) -> list[tuple[Stage, list[int]]]:
+        by_stage: dict[Stage, list[int]] = {}
+        for slot in slots:
+            by_stage.setdefault(self._scheduler.running[slot].stage, []).append(slot)
+        return list(by_stage.items())
 
     def _end(self, slot: int, reason: FinishReason, error: ChatTTSError | None = None) -> None:
         sequence = self._scheduler.running[slot]
@@ -168,7 +224,7 @@ class Engine:
         if source is not None:
             mover = self._scheduler.running[slot]
             self._runner.kv_cache.move(source, slot, mover.num_cached)
-            self._sampler.move(source, slot)
+            self._samplers[mover.stage].move(source, slot)
         sequence.finish(reason, error)
 
     def _end_overdue(self) -> None:
@@ -205,10 +261,10 @@ class Engine:
 
 def _reason_to_end(sequence: Sequence, aborted: set[str], now_s: float) -> ChatTTSError | None:
     if sequence.request_id in aborted:
-        return RequestCancelledError(f"cancelled after {sequence.num_codes} steps")
+        return RequestCancelledError(f"cancelled after {sequence.num_steps} steps")
     if sequence.deadline_s is not None and now_s >= sequence.deadline_s:
         limit_ms = round((sequence.deadline_s - sequence.arrival_s) * 1000)
         return DeadlineExceededError(
-            f"deadline of {limit_ms} ms exceeded after {sequence.num_codes} steps"
+            f"deadline of {limit_ms} ms exceeded after {sequence.num_steps} steps"
         )
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from chattts_triton.manifest import Manifest
 from chattts_triton.ort import make_session
 
 FILE_NAME = "gpt.onnx"
+TEXT_HEAD = "text_head.onnx"
 TEXT_EMBEDDINGS = "text_embeddings.npy"
 CODE_EMBEDDINGS = "code_embeddings.npy"
 SPEAKER_TOKEN = "[spk_emb]"
@@ -40,6 +42,8 @@ class ModelRunner:
         on_gpu: bool = False,
     ) -> None:
         self.dims = manifest.dims
+        self._directory = directory
+        self._threads = threads
         self._speaker_id = manifest.special_ids[SPEAKER_TOKEN]
         # 8-bit kernels take two rows at a time and round the odd last one in another way.
         self._row_multiple = 2 if exact_batching and manifest.precision == "int8" else 1
@@ -56,22 +60,21 @@ class ModelRunner:
         self._hidden = np.zeros((num_rows, self.dims.hidden_size), dtype=np.float32)
         self._bindings: dict[int, ort.IOBinding] = {}
 
-    def prefill(
-        self, slot: int, text_ids: npt.NDArray[np.int32], speaker_embedding: Floats
-    ) -> tuple[Floats, Floats]:
+    def prefill(self, slot: int, embeds: Floats) -> tuple[Floats, Floats]:
         """Run a whole prompt alone and fill its slot.
 
         Args:
             slot: The KV slot to write, from its first position on.
-            text_ids: (T,) int32.
-            speaker_embedding: (hidden,) float32 for the speaker slots of the prompt.
+            embeds: (T, hidden) float32, see `embed_prompt`.
 
         Returns:
-            Logits (num_vq, V) and hidden state (hidden,) of the last position; new arrays.
+            Code logits (1, num_vq, V) and hidden state (1, hidden) of the last position; new
+            arrays.
         """
-        embeds = self.embed_text(text_ids, speaker_embedding)[None]
-        last = np.asarray([len(text_ids) - 1], dtype=np.int32)
-        total = np.asarray(len(text_ids), dtype=np.int32)
+        num_positions = len(embeds)
+        embeds = embeds[None]
+        last = np.asarray([num_positions - 1], dtype=np.int32)
+        total = np.asarray(num_positions, dtype=np.int32)
         binding = self._session.io_binding()
         _bind(binding.bind_input, "inputs_embeds", embeds)
         _bind(binding.bind_input, "seqlens_k", last)
@@ -81,23 +84,22 @@ class ModelRunner:
         _bind(binding.bind_output, "hidden", hidden)
         self._bind_slots(binding, slot, slot + 1)
         self._run(binding)
-        return logits.reshape(self.dims.num_vq, -1), hidden[0]
+        return logits.reshape(1, self.dims.num_vq, -1), hidden
 
-    def decode(
-        self, codes: npt.NDArray[np.int64], num_cached: npt.NDArray[np.int32]
-    ) -> tuple[Floats, Floats]:
+    def decode(self, embeds: Floats, num_cached: npt.NDArray[np.int32]) -> tuple[Floats, Floats]:
         """Run one step of the sequences in the first B slots.
 
         Args:
-            codes: (B, num_vq) int64, drawn by the step before.
+            embeds: (B, hidden) float32, of the tokens drawn by the step before.
             num_cached: (B,) int32, positions that each slot holds so far.
 
         Returns:
-            Logits (B, num_vq, V) and hidden states (B, hidden); views that the next step reuses.
+            Code logits (B, num_vq, V) and hidden states (B, hidden); views that the next step
+            reuses.
         """
-        num_seqs = len(codes)
+        num_seqs = len(embeds)
         num_rows = self._padded(num_seqs)
-        self._embeds[:num_seqs, 0] = self.embed_codes(codes)
+        self._embeds[:num_seqs, 0] = embeds
         self._seqlens[:num_seqs] = num_cached
         self._seqlens[num_seqs:num_rows] = 0  # a padding row attends to nothing but itself
         self._total[...] = num_cached.max() + 1
@@ -107,13 +109,36 @@ class ModelRunner:
         logits = self._logits[:num_seqs].reshape(num_seqs, self.dims.num_vq, -1)
         return logits, self._hidden[:num_seqs]
 
-    def embed_text(self, text_ids: npt.NDArray[np.int32], speaker_embedding: Floats) -> Floats:
-        """(T, hidden) float32: the prompt's embeddings, the speaker's in place of its slot."""
-        embeds: Floats = self._text_embeddings[text_ids]
+    def text_logits(self, hiddens: Floats) -> Floats:
+        """(B, hidden) to (B, 1, num_text_tokens): what refinement draws from; a new array."""
+        # Row by row, so that a row's bits do not depend on how many there are.
+        rows = [self._text_head.run(["logits"], {"hidden": row[None]})[0] for row in hiddens]
+        return np.stack(rows)
+
+    @cached_property
+    def _text_head(self) -> ort.InferenceSession:
+        """Loaded with the first refinement: most servers never need it."""
+        return make_session(self._directory / TEXT_HEAD, threads=self._threads)
+
+    def embed_prompt(
+        self,
+        text_ids: npt.NDArray[np.int32],
+        speaker_embedding: Floats,
+        prompt_codes: npt.NDArray[np.int32] | None = None,
+    ) -> Floats:
+        """(T + P, hidden): text with the speaker's vector in its slot, then a sample's codes."""
+        embeds = self.embed_text(text_ids)
         embeds[text_ids == self._speaker_id] = speaker_embedding
+        if prompt_codes is None:
+            return embeds
+        return np.concatenate([embeds, self.embed_codes(prompt_codes)])
+
+    def embed_text(self, text_ids: npt.NDArray[np.int32 | np.int64]) -> Floats:
+        """(B, hidden) float32 of B text ids."""
+        embeds: Floats = self._text_embeddings[text_ids]
         return embeds
 
-    def embed_codes(self, codes: npt.NDArray[np.int64]) -> Floats:
+    def embed_codes(self, codes: npt.NDArray[np.int32 | np.int64]) -> Floats:
         """(B, hidden) float32: the sum of each codebook's embedding."""
         # Added one after the other, as upstream's sum over the last axis does.
         total: Floats = self._code_embeddings[0][codes[:, 0]]

@@ -1,4 +1,4 @@
-"""Draws the codes of all running sequences at once, each by its own generator.
+"""Draws the tokens of all running sequences at once, each by its own generator.
 
 Reproduces what upstream's sampling does to one text under `torch.manual_seed(seed)`. Nothing here
 depends on a neighbour: every operation works along a row, and every draw comes from the row's own
@@ -12,41 +12,46 @@ import numpy.typing as npt
 import torch
 
 from chattts_triton.constants import MIN_CANDIDATES, REPETITION_WINDOW_CODES
-from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
 
 _NEVER = -torch.inf
 
 
 class Sampler:
-    """State of the sampling of each slot: options, generator, recent codes. Not thread-safe.
+    """State of the sampling of each slot: options, generator, recent tokens. Not thread-safe.
+
+    Serves one vocabulary: `num_heads` tokens of it are drawn at every step (the codebooks of
+    audio, or one head of text), and `end_token` in any of them ends a sequence.
 
     Source:
         2noise/ChatTTS@1092c1f ChatTTS/model/{gpt,processors}.py, behaviour only.
     """
 
-    def __init__(self, dims: Dims, max_num_seqs: int) -> None:
-        self._num_vq, self._num_codes, self._eos = dims.num_vq, dims.num_audio_tokens, dims.eos_code
-        rows = (max_num_seqs, dims.num_vq)
+    def __init__(
+        self, *, num_heads: int, vocabulary_size: int, end_token: int, max_num_seqs: int
+    ) -> None:
+        self._vocabulary_size = vocabulary_size
+        self.end_token = end_token
+        rows = (max_num_seqs, num_heads)
         self._temperature = torch.ones(rows)
         self._tail = torch.ones(rows)  # 1 - top_p: the share of probability to leave out
         self._top_k = torch.ones(rows, dtype=torch.int64)
         # penalty ** n for every n that the window allows.
         self._penalties = torch.ones((*rows, REPETITION_WINDOW_CODES + 1))
-        # The last codes of each codebook; where there are none yet, a code that does not exist.
-        self._recent = torch.full((*rows, REPETITION_WINDOW_CODES), self._num_codes)
+        # The last tokens of each head; where there are none yet, one that does not exist.
+        self._recent = torch.full((*rows, REPETITION_WINDOW_CODES), vocabulary_size)
         self._num_drawn = np.zeros(max_num_seqs, dtype=np.int64)
         self._generators = [torch.Generator() for _ in range(max_num_seqs)]
-        self._noise = torch.empty((*rows, self._num_codes))
+        self._noise = torch.empty((*rows, vocabulary_size))
 
     def start(self, slot: int, params: SamplingParams) -> None:
         """Begin a sequence in a slot, its generator fresh from its seed."""
         self._temperature[slot] = params.temperature
         self._tail[slot] = 1.0 - params.top_p
-        self._top_k[slot] = min(max(params.top_k, MIN_CANDIDATES), self._num_codes)
+        self._top_k[slot] = min(max(params.top_k, MIN_CANDIDATES), self._vocabulary_size)
         counts = torch.arange(REPETITION_WINDOW_CODES + 1)
         self._penalties[slot] = torch.pow(params.repetition_penalty, counts)
-        self._recent[slot] = self._num_codes
+        self._recent[slot] = self._vocabulary_size
         self._num_drawn[slot] = 0
         self._generators[slot].manual_seed(params.seed)
 
@@ -64,51 +69,50 @@ class Sampler:
         swapped = self._generators[target]
         self._generators[target], self._generators[source] = self._generators[source], swapped
 
-    def sample(self, logits: npt.NDArray[np.float32], first_slot: int = 0) -> npt.NDArray[np.int64]:
+    def sample(self, logits: npt.NDArray[np.float32], slots: list[int]) -> npt.NDArray[np.int64]:
         """Draw one step.
 
         Args:
-            logits: (B, num_vq, V) float32 for B slots from `first_slot` on, all finite.
-            first_slot: The slot of the first row.
+            logits: (B, num_heads, V) float32, all finite.
+            slots: The B slots that the rows belong to.
 
         Returns:
-            (B, num_vq) int64, a new array.
+            (B, num_heads) int64, a new array.
         """
-        slots = slice(first_slot, first_slot + len(logits))
         probabilities = self._probabilities(torch.from_numpy(logits), slots)
         # torch.multinomial on the CPU draws in just this way, but from one generator for all rows.
-        noise = self._noise[slots]
-        for row, generator in zip(noise, self._generators[slots], strict=True):
-            row.exponential_(generator=generator)
-        codes = torch.div(probabilities, noise, out=noise).argmax(dim=-1)
-        self._recent[slots] = torch.cat([self._recent[slots, :, 1:], codes[..., None]], dim=-1)
+        noise = self._noise[: len(slots)]
+        for row, slot in zip(noise, slots, strict=True):
+            row.exponential_(generator=self._generators[slot])
+        tokens = torch.div(probabilities, noise, out=noise).argmax(dim=-1)
+        self._recent[slots] = torch.cat([self._recent[slots][..., 1:], tokens[..., None]], dim=-1)
         self._num_drawn[slots] += 1
-        return codes.numpy()
+        return tokens.numpy()
 
-    def _probabilities(self, logits: torch.Tensor, slots: slice) -> torch.Tensor:
-        scores = logits / self._temperature[slots, :, None]
+    def _probabilities(self, logits: torch.Tensor, slots: list[int]) -> torch.Tensor:
+        scores = logits / self._temperature[slots][..., None]
         scores = self._penalize_repeats(scores, slots)
         scores = self._keep_likely(scores, slots)
         # Unlike upstream: a sequence cannot end before its first step, so audio is never empty.
-        scores[self._num_drawn[slots] == 0, :, self._eos] = _NEVER
+        scores[self._num_drawn[slots] == 0, :, self.end_token] = _NEVER
         return torch.softmax(scores, dim=-1)
 
-    def _penalize_repeats(self, scores: torch.Tensor, slots: slice) -> torch.Tensor:
+    def _penalize_repeats(self, scores: torch.Tensor, slots: list[int]) -> torch.Tensor:
         recent = self._recent[slots]
-        counts = torch.zeros((*scores.shape[:2], self._num_codes + 1), dtype=torch.int64)
+        counts = torch.zeros((*scores.shape[:2], self._vocabulary_size + 1), dtype=torch.int64)
         counts.scatter_add_(-1, recent, torch.ones_like(recent))
-        penalty = self._penalties[slots].gather(-1, counts[..., : self._num_codes])
+        penalty = self._penalties[slots].gather(-1, counts[..., : self._vocabulary_size])
         return torch.where(scores < 0, scores * penalty, scores / penalty)
 
-    def _keep_likely(self, scores: torch.Tensor, slots: slice) -> torch.Tensor:
-        """Top-p, then top-k: codes outside are never drawn."""
+    def _keep_likely(self, scores: torch.Tensor, slots: list[int]) -> torch.Tensor:
+        """Top-p, then top-k: tokens outside are never drawn."""
         ascending, order = torch.sort(scores, dim=-1)
-        below = ascending.softmax(dim=-1).cumsum(dim=-1) <= self._tail[slots, :, None]
+        below = ascending.softmax(dim=-1).cumsum(dim=-1) <= self._tail[slots][..., None]
         below[..., -MIN_CANDIDATES:] = False
         ascending = ascending.masked_fill_(below, _NEVER)
-        # The k-th largest of what top-p left; codes that equal it stay, as upstream's do.
-        weakest = ascending.gather(-1, self._num_codes - self._top_k[slots, :, None])
-        ascending = ascending.masked_fill_(ascending < weakest, _NEVER)
+        # The k-th largest of what top-p left; tokens that equal it stay, as upstream's do.
+        kth = self._vocabulary_size - self._top_k[slots][..., None]
+        ascending = ascending.masked_fill_(ascending < ascending.gather(-1, kth), _NEVER)
         return torch.empty_like(scores).scatter_(-1, order, ascending)
 
 

@@ -13,6 +13,13 @@ from chattts_triton.errors import ChatTTSError
 from chattts_triton.sampling_params import SamplingParams
 
 
+class Stage(Enum):
+    """Which of the GPT's two vocabularies a sequence is continued in."""
+
+    CODE = "code"  # num_vq audio codes a step, spoken with their hidden states
+    TEXT = "text"  # one text id a step: the refinement of a text
+
+
 class FinishReason(Enum):
     """Why a sequence left the batch."""
 
@@ -22,7 +29,7 @@ class FinishReason(Enum):
 
 
 class Sequence:
-    """A text on its way through the engine. Only the engine's thread changes it once added."""
+    """A prompt on its way through the engine. Only the engine's thread changes it once added."""
 
     def __init__(
         self,
@@ -32,20 +39,26 @@ class Sequence:
         params: SamplingParams,
         on_finished: Callable[[Sequence], None],
         *,
+        stage: Stage = Stage.CODE,
+        prompt_codes: npt.NDArray[np.int32] | None = None,
         deadline_s: float | None = None,
     ) -> None:
         """Prepare a sequence.
 
         Args:
             request_id: The caller's name for it, for logs and `abort`.
-            text_ids: (T,) int32, the whole prompt.
+            text_ids: (T,) int32, the prompt's text.
             speaker_embedding: (hidden,) float32, put in place of the prompt's speaker slot.
-            params: How its codes are drawn.
+            params: How its tokens are drawn.
             on_finished: Called once, on the engine's thread, when it has ended; must not block.
+            stage: What is generated.
+            prompt_codes: (P, num_vq) int32, codes of a voice sample that follow the text.
             deadline_s: `time.monotonic()` at which it is given up.
         """
         self.request_id = request_id
+        self.stage = stage
         self.text_ids = text_ids
+        self.prompt_codes = prompt_codes
         self.speaker_embedding = speaker_embedding
         self.params = params
         self.deadline_s = deadline_s
@@ -54,43 +67,43 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.error: ChatTTSError | None = None
         self._on_finished = on_finished
-        self._codes: list[npt.NDArray[np.int64]] = []
+        self._tokens: list[npt.NDArray[np.int64]] = []
         self._hiddens: list[npt.NDArray[np.float32]] = []
 
     @property
-    def num_text_ids(self) -> int:
-        """Length of the prompt."""
-        return len(self.text_ids)
+    def num_prompt_tokens(self) -> int:
+        """Length of the prompt: text ids, and codes of a voice sample."""
+        return len(self.text_ids) + (0 if self.prompt_codes is None else len(self.prompt_codes))
 
     @property
-    def num_codes(self) -> int:
-        """Code steps generated so far."""
-        return len(self._codes)
+    def num_steps(self) -> int:
+        """Steps generated so far."""
+        return len(self._tokens)
 
     @property
     def num_cached(self) -> int:
         """Positions in the KV slot that the next decode step builds on."""
-        # The newest codes are only embedded, and so cached, by the step that follows them.
-        return self.num_text_ids + max(self.num_codes - 1, 0)
+        # The newest tokens are only embedded, and so cached, by the step that follows them.
+        return self.num_prompt_tokens + max(self.num_steps - 1, 0)
 
     @property
-    def last_codes(self) -> npt.NDArray[np.int64]:
-        """(num_vq,) int64, the codes that the next step is fed."""
-        return self._codes[-1]
+    def last_tokens(self) -> npt.NDArray[np.int64]:
+        """(num_vq,) codes or (1,) text id, int64, that the next step is fed."""
+        return self._tokens[-1]
 
     @property
-    def codes(self) -> npt.NDArray[np.int64]:
-        """(T, num_vq) int64."""
-        return np.stack(self._codes)
+    def tokens(self) -> npt.NDArray[np.int64]:
+        """(T, num_vq) codes or (T, 1) text ids, int64."""
+        return np.stack(self._tokens)
 
     @property
     def hiddens(self) -> npt.NDArray[np.float32]:
-        """(T, hidden) float32, one for each of `codes`."""
+        """(T, hidden) float32, one for each of `tokens`."""
         return np.stack(self._hiddens)
 
-    def append(self, codes: npt.NDArray[np.int64], hidden: npt.NDArray[np.float32]) -> None:
-        """Take one step's codes (num_vq,) and the hidden state (hidden,) they were drawn from."""
-        self._codes.append(codes)
+    def append(self, tokens: npt.NDArray[np.int64], hidden: npt.NDArray[np.float32]) -> None:
+        """Take one step's tokens and the hidden state (hidden,) they were drawn from."""
+        self._tokens.append(tokens)
         self._hiddens.append(hidden)
 
     def finish(self, reason: FinishReason, error: ChatTTSError | None = None) -> None:

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import torch
 
 from chattts_triton.config import num_threads
-from chattts_triton.engine.model_runner import ModelRunner
+from chattts_triton.engine.model_runner import TEXT_HEAD, ModelRunner
 from chattts_triton.errors import ModelLoadError
-from chattts_triton.export.gpt_graph import TEXT_HEAD
 from chattts_triton.export.upstream import load_upstream_chat, reference_audio
 from chattts_triton.manifest import Manifest
 from chattts_triton.ort import make_session
@@ -107,11 +106,11 @@ def _run_graph(
     runner: ModelRunner, ids: npt.NDArray[np.int32], codes: npt.NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Hidden states and logits of the prompt's end and of every step after it, step by step."""
-    prompt_logits, prompt_hidden = runner.prefill(0, ids, np.zeros(runner.dims.hidden_size, "f4"))
-    logits, hiddens = [prompt_logits], [prompt_hidden]
+    prompt_logits, prompt_hidden = runner.prefill(0, runner.embed_text(ids))
+    logits, hiddens = [prompt_logits[0]], [prompt_hidden[0]]
     for step, step_codes in enumerate(codes):
         num_cached = np.asarray([_PROMPT_LENGTH + step], dtype=np.int32)
-        step_logits, step_hiddens = runner.decode(step_codes[None], num_cached)
+        step_logits, step_hiddens = runner.decode(runner.embed_codes(step_codes[None]), num_cached)
         logits.append(step_logits[0].copy())
         hiddens.append(step_hiddens[0].copy())
     return np.stack(hiddens), np.stack(logits)

@@ -19,7 +19,6 @@ from chattts_triton.export.graph import MICROSOFT, GraphBuilder
 from chattts_triton.export.quantize import quantize_blocks
 from chattts_triton.manifest import Dims
 
-TEXT_HEAD = "text_head.onnx"
 INT8_BLOCK_SIZE = 128
 _INT8_ACTIVATIONS = 4  # MatMulNBits accuracy_level: the products are int8 x int8
 

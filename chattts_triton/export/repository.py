@@ -20,30 +20,37 @@ from chattts_triton.constants import MAX_SPEED, MIN_SPEED
 from chattts_triton.engine import model_runner
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
 from chattts_triton.export.checkpoint import FILES, TOKENIZER, Checkpoint
+from chattts_triton.export.dvae_graph import build_dvae_encoder_graph
 from chattts_triton.export.gpt_graph import (
-    TEXT_HEAD,
     build_gpt_graph,
     build_text_head_graph,
     read_embeddings,
 )
 from chattts_triton.export.graph import OPSET, external_data_files, save
+from chattts_triton.export.names import CONFIG_FILE, check_not_taken, named_config
 from chattts_triton.export.upstream import homophones_map, read_spk_stat
 from chattts_triton.export.waveform_graph import build_waveform_graph
 from chattts_triton.manifest import (
     DEFAULT_ENSEMBLE,
+    DEFAULT_NAME,
+    MEMBERS,
     VERSION_DIRECTORY,
     FileFacts,
     Manifest,
+    check_name,
+    ensemble_directory,
     load_manifest,
     manifest_path,
+    member_name,
     sha256_of,
 )
+from chattts_triton.tensors import PREPROCESS
+from chattts_triton.text.lexicon import LEXICON_FILE
 from chattts_triton.vocoder import decoder
+from chattts_triton.voices import book_file, sample_encoder
 
 PRECISIONS = ("fp32", "int8")
-MEMBERS = ("preprocess", "gpt", "vocos_decoder")
 _OURSELVES = "chattts-triton"
-_ENSEMBLE_LINK = "chattts"
 _SPECIAL_TOKENS = (
     *("[Stts]", "[Ptts]", "[Sbreak]", "[Pbreak]", "[Ebreak]", "[spk_emb]", "[empty_spk]"),
     *("[uv_break]", "[v_break]", "[lbreak]", "[llbreak]", "[laugh]", "[break_0]"),
@@ -52,53 +59,64 @@ _SPECIAL_TOKENS = (
 _VERSIONED_PACKAGES = ("ChatTTS", "numpy", "onnx", "onnxruntime", "torch")
 
 
+# What the operator changes while the models serve: put there once, and never written again.
+OPERATORS_FILES = (book_file.FILE_NAME, LEXICON_FILE)
+
 Check = Callable[[Path, Path, Manifest], None]
 
 
 def export(
-    checkpoint_directory: Path, repository: Path, precision: str, check: Check | None = None
+    checkpoint_directory: Path,
+    repository: Path,
+    precision: str,
+    check: Check | None = None,
+    *,
+    name: str = DEFAULT_NAME,
 ) -> Manifest:
-    """Make `repository` a complete, servable model repository of the checkpoint.
+    """Put the checkpoint into `repository` as a complete set of models, ready to be served.
 
     `check` is called with checkpoint, repository and manifest before the export goes live, and
     prevents that by raising.
 
     Until the very last step nothing that a running server uses is touched, and a failure or a
-    killed process leaves the former export in force.
+    killed process leaves the former export in force. Sets of another `name` are left alone.
 
     Raises:
-        InvalidRequestError: `precision` is not one of PRECISIONS.
+        InvalidRequestError: `precision` is not one of PRECISIONS, or `name` is malformed or would
+            take that of another model.
         ModelLoadError: The checkpoint is incomplete or damaged, or the files cannot be written.
     """
     if precision not in PRECISIONS:
         raise InvalidRequestError.of("precision", precision, " or ".join(PRECISIONS))
+    check_name(name)
     checkpoint = Checkpoint.open(checkpoint_directory)
     export_id = f"{precision}-{uuid.uuid4().hex[:12]}"
-    with _staged(repository, export_id) as directories:
+    with _staged(repository, name, export_id) as directories:
         try:
             _write_all(checkpoint, precision, directories)
-            manifest = _describe(checkpoint, precision, export_id, repository, directories)
+            manifest = _describe(checkpoint, precision, export_id, repository, directories, name)
             if check:
                 check(checkpoint_directory, repository, manifest)
             _publish(repository, manifest)
         except OSError as error:
             raise ModelLoadError(f"{repository}: cannot be written: {error}") from error
-    _remove_former_exports(repository, export_id)
+    _remove_former_exports(repository, manifest)
     return manifest
 
 
-def is_export_of(repository: Path, checkpoint_directory: Path, precision: str) -> bool:
+def is_export_of(
+    repository: Path, checkpoint_directory: Path, precision: str, *, name: str = DEFAULT_NAME
+) -> bool:
     """Whether the live export is of these very files, in this precision, by this version of us."""
     try:
-        manifest = load_manifest(repository)
+        manifest = load_manifest(repository, name)
     except ModelLoadError:
         return False
     return (
         manifest.precision == precision
         and manifest.versions.get(_OURSELVES) == __version__
         and all(
-            target.is_file() and target.read_bytes() == source.read_bytes()
-            for source, target in _template_files(repository)
+            _holds(path, content) for path, content in _template_files(repository, name).items()
         )
         and all(
             sha256_of(checkpoint_directory / name) == manifest.checkpoint.get(name)
@@ -108,14 +126,17 @@ def is_export_of(repository: Path, checkpoint_directory: Path, precision: str) -
 
 
 @contextmanager
-def _staged(repository: Path, export_id: str) -> Iterator[dict[str, Path]]:
+def _staged(repository: Path, name: str, export_id: str) -> Iterator[dict[str, Path]]:
     """Fresh directories for each member's files; removed again if anything fails."""
     directories = {
-        member: repository / member / VERSION_DIRECTORY / export_id for member in MEMBERS
+        member: repository / member_name(name, member) / VERSION_DIRECTORY / export_id
+        for member in MEMBERS
     }
     try:
         try:
-            _copy_template(repository)
+            if name != DEFAULT_NAME:
+                check_not_taken(repository, name)
+            _write_template(repository, name)
             for directory in directories.values():
                 directory.mkdir(parents=True)
         except OSError as error:
@@ -139,7 +160,9 @@ def _write_all(checkpoint: Checkpoint, precision: str, directories: dict[str, Pa
         ),
         (
             "text head",
-            lambda: save(build_text_head_graph(checkpoint), directories["gpt"] / TEXT_HEAD),
+            lambda: save(
+                build_text_head_graph(checkpoint), directories["gpt"] / model_runner.TEXT_HEAD
+            ),
         ),
         (
             "waveform",
@@ -160,6 +183,7 @@ def _write_preprocess(checkpoint: Checkpoint, directory: Path) -> None:
     (directory / "homophones.json").write_text(
         json.dumps(homophones_map(), ensure_ascii=False), encoding="utf-8"
     )
+    save(build_dvae_encoder_graph(checkpoint), directory / sample_encoder.FILE_NAME)
 
 
 def speaker_statistics(checkpoint: Checkpoint) -> np.ndarray[tuple[int, int], np.dtype[np.float16]]:
@@ -191,6 +215,7 @@ def _describe(
     export_id: str,
     repository: Path,
     directories: dict[str, Path],
+    name: str,
 ) -> Manifest:
     paths = sorted(path for directory in directories.values() for path in directory.iterdir())
     for path in paths:
@@ -205,12 +230,13 @@ def _describe(
             str(path.relative_to(repository)): FileFacts(path.stat().st_size, sha256_of(path))
             for path in paths
         },
-        checkpoint={name: sha256_of(checkpoint.directory / name) for name in FILES},
+        checkpoint={file: sha256_of(checkpoint.directory / file) for file in FILES},
         versions={
             _OURSELVES: __version__,
-            **{name: metadata.version(name) for name in _VERSIONED_PACKAGES},
+            **{package: metadata.version(package) for package in _VERSIONED_PACKAGES},
         },
         opset=OPSET,
+        name=name,
     )
 
 
@@ -230,7 +256,7 @@ def _special_ids(tokenizer: Path) -> dict[str, int]:
 
 
 def _publish(repository: Path, manifest: Manifest) -> None:
-    path = manifest_path(repository)
+    path = manifest_path(repository, manifest.name)
     temporary = path.with_suffix(f".{manifest.export_id}")
     temporary.write_text(manifest.to_json(), encoding="utf-8")
     with temporary.open("rb") as file:
@@ -238,14 +264,15 @@ def _publish(repository: Path, manifest: Manifest) -> None:
     temporary.replace(path)
 
 
-def _remove_former_exports(repository: Path, export_id: str) -> None:
+def _remove_former_exports(repository: Path, manifest: Manifest) -> None:
     for member in MEMBERS:
-        for path in (repository / member / VERSION_DIRECTORY).iterdir():
-            if path.is_dir() and path.name != export_id and path.name.startswith(PRECISIONS):
+        live = manifest.member_directory(repository, member)
+        for path in live.parent.iterdir():
+            if path.is_dir() and path != live and path.name.startswith(PRECISIONS):
                 shutil.rmtree(path)
-    for stale in manifest_path(repository).parent.glob("manifest.*-*"):
+    for stale in manifest_path(repository, manifest.name).parent.glob("manifest.*-*"):
         stale.unlink()
-    load_manifest(repository)
+    load_manifest(repository, manifest.name)
 
 
 def template_directory() -> Path:
@@ -254,19 +281,41 @@ def template_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_repository"
 
 
-def _copy_template(repository: Path) -> None:
-    for source, target in _template_files(repository):
-        if source.resolve() != target.resolve():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-    manifest_path(repository).parent.mkdir(parents=True, exist_ok=True)
-    link = repository / _ENSEMBLE_LINK
-    if not link.is_symlink():
+def _write_template(repository: Path, name: str) -> None:
+    for path, content in _template_files(repository, name).items():
+        if not _holds(path, content):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(".new")
+            temporary.write_bytes(content)
+            temporary.replace(path)
+    for name_of_file in OPERATORS_FILES:
+        path = repository / member_name(name, PREPROCESS.name) / name_of_file
+        if not path.exists():
+            shutil.copyfile(template_directory() / PREPROCESS.name / name_of_file, path)
+    manifest_path(repository, name).parent.mkdir(parents=True, exist_ok=True)
+    link = repository / DEFAULT_NAME
+    if name == DEFAULT_NAME and not link.is_symlink():
         link.symlink_to(DEFAULT_ENSEMBLE)
 
 
-def _template_files(repository: Path) -> list[tuple[Path, Path]]:
-    """Every config.pbtxt and model.py of ours, and where it belongs in a repository."""
-    names = [f"{model}/config.pbtxt" for model in (*MEMBERS, DEFAULT_ENSEMBLE)]
-    names += [f"{member}/{VERSION_DIRECTORY}/model.py" for member in MEMBERS]
-    return [(template_directory() / name, repository / name) for name in names]
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
+
+
+def _template_files(repository: Path, name: str) -> dict[Path, bytes]:
+    """Every config.pbtxt and model.py of a set of models, by the place where it belongs."""
+    template = template_directory()
+    places = {member: repository / member_name(name, member) for member in MEMBERS}
+    files = {
+        place / VERSION_DIRECTORY / "model.py": (
+            template / member / VERSION_DIRECTORY / "model.py"
+        ).read_bytes()
+        for member, place in places.items()
+    }
+    places[DEFAULT_ENSEMBLE] = repository / ensemble_directory(name)
+    for model, place in places.items():
+        config = (template / model / CONFIG_FILE).read_text(encoding="utf-8")
+        if name != DEFAULT_NAME:
+            config = named_config(config, name)
+        files[place / CONFIG_FILE] = config.encode()
+    return files

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
 from chattts_triton.constants import HOP_SAMPLES, N_FFT, N_MELS
-from chattts_triton.errors import ModelLoadError
-from chattts_triton.export.checkpoint import DECODER, VOCOS, Array, Checkpoint, TensorFile
+from chattts_triton.export.checkpoint import DECODER, VOCOS, Array, Checkpoint
+from chattts_triton.export.convolutions import Convolutions
 from chattts_triton.export.graph import GraphBuilder
 
-_LAYER_NORM_EPS = 1e-6
 _NUM_BINS = N_FFT // 2 + 1
 _OVERLAP = N_FFT // HOP_SAMPLES  # frames that every sample is summed from
 _LARGEST_MAGNITUDE = 100.0  # Vocos clips spectral magnitudes here
@@ -33,109 +30,36 @@ def build_waveform_graph(checkpoint: Checkpoint) -> onnx.ModelProto:
     hidden_size = checkpoint.dims.hidden_size
     graph.input("hiddens", TensorProto.FLOAT, ["batch_size", "num_codes", hidden_size])
     with checkpoint.tensors(DECODER) as tensors:
-        mel = _Convolutions(graph, tensors).decoder("hiddens", hidden_size)
+        mel = _decoder(Convolutions(graph, tensors), "hiddens", hidden_size)
     with checkpoint.tensors(VOCOS) as tensors:
-        spectrum = _Convolutions(graph, tensors).vocos(mel)
+        spectrum = _vocos(Convolutions(graph, tensors), mel)
     _inverse_stft(graph, spectrum)
     graph.output("audio", TensorProto.FLOAT, ["batch_size", "num_samples"])
     return graph.build()
 
 
-class _Convolutions:
-    """The two stacks of ConvNeXt blocks; channels come second outside a block, last inside it."""
+def _decoder(layers: Convolutions, hiddens: str, hidden_size: int) -> str:
+    """(B, T, hidden) to mel (B, 100, 2T)."""
+    graph = layers.graph
+    half = hidden_size // 2
+    # Each step's vector holds two frames, one after the other: (B, T, 2, C) -> (B, C, 2T).
+    x = graph.node("Reshape", [hiddens, graph.int64(0, 0, 2, half)])
+    x = graph.node("Transpose", [x], perm=[0, 3, 1, 2])
+    x = graph.node("Reshape", [x, graph.int64(0, half, -1)])
+    x, num_out = layers.stack(x, "decoder", half)
+    x = layers.conv(x, "out_conv", (N_MELS, num_out, 3), padding=1, has_bias=False)
+    return graph.node("Mul", [x, layers.constant("coef", (1, N_MELS, 1), "decoder")])
 
-    def __init__(self, graph: GraphBuilder, tensors: TensorFile) -> None:
-        self._graph = graph
-        self._tensors = tensors
 
-    def decoder(self, hiddens: str, hidden_size: int) -> str:
-        """(B, T, hidden) to mel (B, 100, 2T)."""
-        graph, tensors = self._graph, self._tensors
-        half = hidden_size // 2
-        # Each step's vector holds two frames, one after the other: (B, T, 2, C) -> (B, C, 2T).
-        x = graph.node("Reshape", [hiddens, graph.int64(0, 0, 2, half)])
-        x = graph.node("Transpose", [x], perm=[0, 3, 1, 2])
-        x = graph.node("Reshape", [x, graph.int64(0, half, -1)])
-        narrow = tensors.shape("decoder.conv_in.0.weight")[0]
-        width = tensors.shape("decoder.conv_in.2.weight")[0]
-        x = self._conv(x, "decoder.conv_in.0", (narrow, half, 3), padding=1)
-        x = graph.node("Gelu", [x])
-        x = self._conv(x, "decoder.conv_in.2", (width, narrow, 3), padding=1)
-        for i in range(self._num_layers("decoder.decoder_block")):
-            x = self._block(x, f"decoder.decoder_block.{i}", width, "weight", dilation=2)
-        num_out = tensors.shape("decoder.conv_out.weight")[0]
-        x = self._conv(x, "decoder.conv_out", (num_out, width, 1), has_bias=False)
-        x = self._conv(x, "out_conv", (N_MELS, num_out, 3), padding=1, has_bias=False)
-        return graph.node("Mul", [x, self._constant("coef", (1, N_MELS, 1), "decoder")])
-
-    def vocos(self, mel: str) -> str:
-        """Mel (B, 100, F) to log magnitudes and phases (B, F, 1026)."""
-        width = self._tensors.shape("backbone.embed.weight")[0]
-        x = self._conv(mel, "backbone.embed", (width, N_MELS, 7), padding=3)
-        x = self._transposed(self._layer_norm(self._transposed(x), "backbone.norm", width))
-        for i in range(self._num_layers("backbone.convnext")):
-            x = self._block(x, f"backbone.convnext.{i}", width, "gamma", dilation=1)
-        x = self._layer_norm(self._transposed(x), "backbone.final_layer_norm", width)
-        return self._linear(x, "head.out", width, 2 * _NUM_BINS)
-
-    def _block(self, x: str, name: str, width: int, scale: str, dilation: int) -> str:
-        wide = self._tensors.shape(f"{name}.pwconv1.weight")[0]
-        y = self._conv(
-            x, f"{name}.dwconv", (width, 1, 7), padding=3 * dilation, dilation=dilation, group=width
-        )
-        y = self._layer_norm(self._transposed(y), f"{name}.norm", width)
-        y = self._graph.node("Gelu", [self._linear(y, f"{name}.pwconv1", width, wide)])
-        y = self._linear(y, f"{name}.pwconv2", wide, width)
-        y = self._graph.node("Mul", [y, self._constant(f"{name}.{scale}", (width,))])
-        return self._graph.node("Add", [self._transposed(y), x])
-
-    def _num_layers(self, prefix: str) -> int:
-        pattern = re.compile(re.escape(prefix) + r"\.(\d+)\.")
-        found = {int(m.group(1)) for name in self._tensors.names() if (m := pattern.match(name))}
-        if found != set(range(len(found))) or not found:
-            raise ModelLoadError(f"{prefix}: layers {sorted(found)} are not numbered from 0")
-        return len(found)
-
-    def _conv(
-        self,
-        x: str,
-        name: str,
-        shape: tuple[int, int, int],
-        *,
-        padding: int = 0,
-        dilation: int = 1,
-        group: int = 1,
-        has_bias: bool = True,
-    ) -> str:
-        inputs = [x, self._constant(f"{name}.weight", shape)]
-        if has_bias:
-            inputs.append(self._constant(f"{name}.bias", shape[:1]))
-        return self._graph.node(
-            "Conv",
-            inputs,
-            kernel_shape=[shape[2]],
-            pads=[padding, padding],
-            dilations=[dilation],
-            group=group,
-        )
-
-    def _linear(self, x: str, name: str, num_in: int, num_out: int) -> str:
-        weight = self._tensors.read(f"{name}.weight", (num_out, num_in)).T
-        product = self._graph.node("MatMul", [x, self._graph.constant(f"{name}.weight", weight)])
-        return self._graph.node("Add", [product, self._constant(f"{name}.bias", (num_out,))])
-
-    def _layer_norm(self, x: str, name: str, width: int) -> str:
-        weight, bias = (self._constant(f"{name}.{part}", (width,)) for part in ("weight", "bias"))
-        return self._graph.node(
-            "LayerNormalization", [x, weight, bias], axis=-1, epsilon=_LAYER_NORM_EPS
-        )
-
-    def _transposed(self, x: str) -> str:
-        return self._graph.node("Transpose", [x], perm=[0, 2, 1])
-
-    def _constant(self, name: str, shape: tuple[int, ...], prefix: str = "") -> str:
-        full_name = f"{prefix}.{name}" if prefix else name
-        return self._graph.constant(full_name, self._tensors.read(name, shape))
+def _vocos(layers: Convolutions, mel: str) -> str:
+    """Mel (B, 100, F) to log magnitudes and phases (B, F, 1026)."""
+    width = layers.tensors.shape("backbone.embed.weight")[0]
+    x = layers.conv(mel, "backbone.embed", (width, N_MELS, 7), padding=3)
+    x = layers.transposed(layers.layer_norm(layers.transposed(x), "backbone.norm", width))
+    for i in range(layers.num_layers("backbone.convnext")):
+        x = layers.block(x, f"backbone.convnext.{i}", width, "gamma", dilation=1)
+    x = layers.layer_norm(layers.transposed(x), "backbone.final_layer_norm", width)
+    return layers.linear(x, "head.out", width, 2 * _NUM_BINS)
 
 
 def _inverse_stft(graph: GraphBuilder, spectrum: str) -> None:

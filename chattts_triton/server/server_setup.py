@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.manifest import load_manifest
+from chattts_triton.manifest import DEFAULT_NAME, MEMBERS, STREAM_NAME, load_manifest
 from chattts_triton.server import tritonserver
 from chattts_triton.server.ports import ReservedPorts
 from chattts_triton.server.serve_options import ADMIN_HEADER, ServeOptions
@@ -17,8 +17,8 @@ from chattts_triton.server.server_process import ServerProcess
 from chattts_triton.server.shared_memory import SHARED_MEMORY, check_free_space
 from chattts_triton.serving.model_config import check_configs
 
-MODEL = "chattts"
-OPTIONAL_MODELS = ("chattts_stream",)  # loaded where the repository has them
+MODEL = DEFAULT_NAME  # other exports are loaded and unloaded by whoever has the admin key
+OPTIONAL_MODELS = (STREAM_NAME,)  # loaded where the repository has them
 
 _ANY_HOST = "0.0.0.0"
 _ANSWER_TIMEOUT_S = 2.0
@@ -43,7 +43,7 @@ class ServerSetup:
         Raises:
             ServerStartError: Shared memory is too small, or the binary cannot be run.
         """
-        check_free_space(len(python_models(self.repository)))
+        check_free_space(len(python_models(self.repository) & {*MEMBERS, *OPTIONAL_MODELS}))
         try:
             backends = tritonserver.assemble_backends(
                 self.installation, SHARED_MEMORY / f"{self.prefix}backends"

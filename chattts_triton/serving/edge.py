@@ -15,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from chattts_triton.errors import ChatTTSError, GenerationError, InvalidRequestError
-from chattts_triton.manifest import Manifest, load_manifest
+from chattts_triton.manifest import (
+    DEFAULT_NAME,
+    NAME_PARAMETER,
+    VERSION_DIRECTORY,
+    Manifest,
+    load_manifest,
+)
 from chattts_triton.tensors import ModelSpec
 
 LOGGER = logging.getLogger(__name__)
@@ -37,13 +43,15 @@ class ModelArgs:
     """What Triton tells a Python model at load: its place, its parameters, its device."""
 
     def __init__(self, args: Mapping[str, str]) -> None:
-        model_directory = Path(args["model_repository"])
-        self.repository = model_directory.parent
-        self.member = model_directory.name
+        # Relative to the stub's working directory, and never to be made absolute: an isolated
+        # stub cannot open a path that holds a character outside ASCII.
+        self.directory = Path(args["model_repository"])
+        self.repository = self.directory.parent
         self.on_gpu = args["model_instance_kind"] == "GPU"
         config = json.loads(args["model_config"])
         parameters = config.get("parameters", {})
         self.parameters = {name: value["string_value"] for name, value in parameters.items()}
+        self.ensemble = self.parameters.pop(NAME_PARAMETER, DEFAULT_NAME)
         # Triton sends these, and waits for the answers, before anybody else's request.
         self.num_warm_up_requests = sum(
             sample["batch_size"] * (sample.get("count") or 1)
@@ -52,8 +60,8 @@ class ModelArgs:
 
     def load_manifest(self) -> tuple[Manifest, Path]:
         """The live export and the directory of this member's files in it."""
-        manifest = load_manifest(self.repository)
-        return manifest, manifest.member_directory(self.repository, self.member)
+        manifest = load_manifest(self.repository, self.ensemble)
+        return manifest, self.directory / VERSION_DIRECTORY / manifest.export_id
 
 
 class TritonEdge:
@@ -135,23 +143,36 @@ class TritonEdge:
 
 
 def pad_rows(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Stack arrays that differ in their first dim, padded behind with zeros."""
+    """Stack arrays that differ in their first dim, padded behind with zeros or empty strings."""
     longest = max(len(row) for row in rows)
-    padded = np.zeros((len(rows), longest, *rows[0].shape[1:]), dtype=rows[0].dtype)
+    shape = (len(rows), longest, *rows[0].shape[1:])
+    padding = b"" if rows[0].dtype == np.object_ else 0
+    padded = np.full(shape, padding, dtype=rows[0].dtype)
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row
     return padded
 
 
-def check_lengths(name: str, lengths: npt.NDArray[Any], longest: int) -> None:
-    """Refuse a NUM_ tensor (N, 1) that does not count 1 to `longest` in every row.
+def split_segments(
+    name: str, values: npt.NDArray[Any], lengths: npt.NDArray[Any]
+) -> list[npt.NDArray[Any]]:
+    """Take apart what follows each other in one row; `name` is that of the lengths.
+
+    Args:
+        name: Named in the error.
+        values: (L, ...), the segments one behind the other, and padding.
+        lengths: (S,) how long each segment is; 0 where the row has no more.
 
     Raises:
-        InvalidRequestError: A row counts more or less; the message names the tensor.
+        InvalidRequestError: A length is negative, there is no segment, or there are more values
+            than were sent.
     """
-    for length in lengths[:, 0]:
-        if not 1 <= length <= longest:
-            raise InvalidRequestError.of(name, int(length), f"1 to {longest}")
+    counted = [int(length) for length in lengths if length != 0]
+    if not counted or min(counted) < 0 or sum(counted) > len(values):
+        got = counted[0] if len(counted) == 1 else [int(length) for length in lengths]
+        raise InvalidRequestError.of(name, got if counted else 0, f"1 to {len(values)}")
+    ends = np.cumsum(counted)
+    return [values[end - length : end] for end, length in zip(ends.tolist(), counted, strict=True)]
 
 
 def column(values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""The `gpt` member: hands a request's rows to the engine and answers when all have ended."""
+"""The `gpt` member: hands the texts of a request to the engine and answers when all have ended."""
 
 from __future__ import annotations
 
@@ -12,51 +12,58 @@ from typing import Any
 import numpy as np
 
 from chattts_triton.config import MAX_MODEL_LEN, EngineConfig, num_threads, read_config
-from chattts_triton.engine.engine import Engine
+from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
-from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
-from chattts_triton.engine.sequence import Sequence
-from chattts_triton.errors import ChatTTSError, InvalidRequestError, RequestCancelledError
-from chattts_triton.manifest import Dims
-from chattts_triton.sampling_params import SamplingParams
-from chattts_triton.serving.edge import (
-    ModelArgs,
-    Tensors,
-    TritonEdge,
-    check_lengths,
-    column,
-    pad_rows,
-)
+from chattts_triton.engine.sampler import use_one_torch_thread
+from chattts_triton.errors import ChatTTSError, RequestCancelledError
+from chattts_triton.serving.edge import ModelArgs, Tensors, TritonEdge, column, pad_rows
+from chattts_triton.serving.prompt_reader import PromptReader
+from chattts_triton.serving.utterance import Utterance
+from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
 
 LOGGER = logging.getLogger(__name__)
 _WARM_UP_IDS = 16
 
 
 class PendingRequest:
-    """One Triton request whose rows are in the engine."""
+    """One Triton request whose texts are in the engine."""
 
     def __init__(self, request: Any, sender: Any, request_id: str) -> None:
         self.request = request
         self.sender = sender
         self.request_id = request_id
-        self.sequences: list[Sequence] = []
-        self.num_open = 0  # rows that have not ended; only the engine's thread counts it down
+        self.utterances: list[Utterance] = []
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every text has."""
+        return all(utterance.has_ended for utterance in self.utterances)
 
     @property
     def error(self) -> ChatTTSError | None:
         """Why the request failed: the error that came first, not the cancellations it caused."""
-        errors = [sequence.error for sequence in self.sequences if sequence.error]
+        errors = [utterance.error for utterance in self.utterances if utterance.error]
         causes = [error for error in errors if not isinstance(error, RequestCancelledError)]
         return next(iter(causes or errors), None)
 
     def outputs(self) -> Tensors:
-        """The tensors of a request all of whose rows have ended well."""
-        reasons = [s.finish_reason.value for s in self.sequences if s.finish_reason]
+        """The tensors of a request all of whose texts have ended well."""
+        spoken = [
+            [segment.codes for segment in utterance.segments if segment.codes]
+            for utterance in self.utterances
+        ]
+        reasons = [utterance.finish_reason.value.encode() for utterance in self.utterances]
+        refined = [utterance.refined_text.encode() for utterance in self.utterances]
+        warnings = [utterance.warnings_json for utterance in self.utterances]
         return {
-            "HIDDENS": pad_rows([sequence.hiddens for sequence in self.sequences]),
-            "CODES": pad_rows([sequence.codes.astype(np.int32) for sequence in self.sequences]),
-            "NUM_CODES": column([sequence.num_codes for sequence in self.sequences], np.int32),
-            "FINISH_REASON": column([reason.encode() for reason in reasons], np.object_),
+            "HIDDENS": pad_rows([np.concatenate([s.hiddens for s in row]) for row in spoken]),
+            "CODES": pad_rows(
+                [np.concatenate([s.tokens for s in row]).astype(np.int32) for row in spoken]
+            ),
+            "NUM_CODES": pad_rows([np.asarray([s.num_steps for s in r], np.int32) for r in spoken]),
+            "FINISH_REASON": column(reasons, np.object_),
+            "REFINED_TEXT": column(refined, np.object_),
+            "WARNINGS": column(warnings, np.object_),
         }
 
 
@@ -77,13 +84,15 @@ class GptModel:
             manifest,
             directory,
             max_num_seqs=config.max_num_seqs,
-            max_model_len=MAX_MODEL_LEN,
+            max_model_len=min(MAX_MODEL_LEN, manifest.dims.max_position_embeddings),
             threads=num_threads(config.threads),
             exact_batching=config.exact_batching,
             on_gpu=args.on_gpu,
         )
         _warm_up(runner)
-        self._engine = Engine(runner, Sampler(manifest.dims, config.max_num_seqs), config)
+        self._engine = Engine(runner, make_samplers(manifest, config.max_num_seqs), config)
+        tokenizer = manifest.member_directory(args.repository, "preprocess") / TOKENIZER_FILE
+        self._encoder = PromptEncoder(tokenizer, manifest.special_ids)
         self._finished: queue.SimpleQueue[PendingRequest | None] = queue.SimpleQueue()
         self._responder = threading.Thread(target=self._respond, name="responder", daemon=True)
         self._ids = itertools.count()
@@ -96,8 +105,10 @@ class GptModel:
         request_id = f"{next(self._ids)}:{request.request_id()}"
         pending = PendingRequest(request, request.get_response_sender(), request_id)
         try:
-            self._add_sequences(pending)
-            self._engine.add_request(pending.sequences)
+            self._add_utterances(pending)
+            self._engine.add_request(
+                [s for utterance in pending.utterances for s in utterance.sequences()]
+            )
         except Exception as error:  # noqa: BLE001 - every request must be answered
             self._send(pending, self._edge.error_response(error))
 
@@ -107,29 +118,27 @@ class GptModel:
         self._finished.put(None)
         self._responder.join()
 
-    def _add_sequences(self, pending: PendingRequest) -> None:
+    def _add_utterances(self, pending: PendingRequest) -> None:
         inputs = self._edge.tensors(pending.request)
-        _check(inputs, self._dims)
         timeout_us = pending.request.timeout()
         deadline_s = time.monotonic() + timeout_us / 1e6 if timeout_us else None
-        for row, length in enumerate(inputs["NUM_TEXT_IDS"][:, 0]):
-            pending.sequences.append(
-                Sequence(
-                    pending.request_id,
-                    inputs["TEXT_IDS"][row, :length],
-                    inputs["SPEAKER_EMBEDDING"][row],
-                    _sampling_params(inputs, row),
-                    lambda sequence: self._on_finished(pending, sequence),
-                    deadline_s=deadline_s,
+        reader = PromptReader(inputs, self._dims)
+        for row in range(len(inputs["TEXT_IDS"])):
+            pending.utterances.append(
+                Utterance(
+                    reader.segments(row),
+                    reader.prompting(row, pending.request_id, deadline_s),
+                    reader.warnings(row),
+                    self._encoder,
+                    self._engine.continue_request,
+                    lambda utterance: self._on_ended(pending, utterance),
                 )
             )
-        pending.num_open = len(pending.sequences)
 
-    def _on_finished(self, pending: PendingRequest, sequence: Sequence) -> None:
-        pending.num_open -= 1
-        if pending.num_open == 0:
+    def _on_ended(self, pending: PendingRequest, utterance: Utterance) -> None:
+        if pending.has_ended:
             self._finished.put(pending)
-        elif sequence.error:
+        elif utterance.errors:
             self._engine.abort(pending.request_id)
 
     def _respond(self) -> None:
@@ -150,36 +159,8 @@ class GptModel:
             LOGGER.exception("request %s: its response could not be sent", pending.request_id)
 
 
-def _check(inputs: Tensors, dims: Dims) -> None:
-    """Refuse a prompt that would fail inside a step, and take its neighbours along.
-
-    Raises:
-        InvalidRequestError: A length, an id or the width of a speaker vector is out of range.
-    """
-    text_ids = inputs["TEXT_IDS"]
-    check_lengths("NUM_TEXT_IDS", inputs["NUM_TEXT_IDS"], text_ids.shape[1])
-    wrong = text_ids[(text_ids < 0) | (text_ids >= dims.num_text_tokens)]
-    if wrong.size:
-        raise InvalidRequestError.of("TEXT_IDS", int(wrong[0]), f"0 to {dims.num_text_tokens - 1}")
-    width = inputs["SPEAKER_EMBEDDING"].shape[1]
-    if width != dims.hidden_size:
-        raise InvalidRequestError.of("SPEAKER_EMBEDDING", width, f"{dims.hidden_size} values")
-
-
-def _sampling_params(inputs: Tensors, row: int) -> SamplingParams:
-    return SamplingParams(
-        seed=int(inputs["SEED"][row, 0]),
-        max_new_codes=int(inputs["MAX_NEW_CODES"][row, 0]),
-        temperature=float(inputs["TEMPERATURE"][row, 0]),
-        top_p=float(inputs["TOP_P"][row, 0]),
-        top_k=int(inputs["TOP_K"][row, 0]),
-        repetition_penalty=float(inputs["REPETITION_PENALTY"][row, 0]),
-    )
-
-
 def _warm_up(runner: ModelRunner) -> None:
     """Pay for memory, thread start-up and kernel choice before the first request."""
-    ids = np.zeros(_WARM_UP_IDS, dtype=np.int32)
-    runner.prefill(0, ids, np.zeros(runner.dims.hidden_size, dtype=np.float32))
-    codes = np.zeros((1, runner.dims.num_vq), dtype=np.int64)
-    runner.decode(codes, np.asarray([_WARM_UP_IDS], dtype=np.int32))
+    embeds = np.zeros((_WARM_UP_IDS, runner.dims.hidden_size), dtype=np.float32)
+    runner.prefill(0, embeds)
+    runner.decode(embeds[:1], np.asarray([_WARM_UP_IDS], dtype=np.int32))

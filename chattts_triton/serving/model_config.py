@@ -11,7 +11,14 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from chattts_triton.config import EngineConfig, VocoderConfig, read_config
 from chattts_triton.errors import ModelLoadError
-from chattts_triton.manifest import DEFAULT_ENSEMBLE, VERSION_DIRECTORY
+from chattts_triton.manifest import (
+    DEFAULT_ENSEMBLE,
+    DEFAULT_NAME,
+    NAME_PARAMETER,
+    VERSION_DIRECTORY,
+    ensemble_directory,
+    member_name,
+)
 from chattts_triton.tensors import (
     CHATTTS,
     GPT,
@@ -30,27 +37,49 @@ _CONFIGS: Mapping[str, Any] = {GPT.name: EngineConfig, VOCOS_DECODER.name: Vocod
 _KNOWN_DIRECTORIES = (VERSION_DIRECTORY, "warmup")  # Triton reads warm-up data from the second
 
 
-def check_configs(repository: Path, ensemble: str = DEFAULT_ENSEMBLE) -> None:
-    """Hold every model of a repository against `tensors`, and the ensemble against its members.
-
-    Args:
-        repository: The directory of the models.
-        ensemble: The directory of the ensemble that the link `chattts` leads to.
+def check_configs(repository: Path) -> None:
+    """Hold every model of every set against `tensors`, and each ensemble against its members.
 
     Raises:
         ModelLoadError: Something does not fit; the message names the model and the tensor.
     """
     configs = {path.parent.name: _read(path) for path in _config_files(repository)}
-    for name in configs:
-        _check_directory(repository / name)
+    for directory in configs:
+        _check_directory(repository / directory)
+    names = sorted({DEFAULT_NAME, *(_set_name(config) for config in configs.values())})
+    for name in names:
+        _check_set(repository, name, configs)
+    _check_link(repository)
+    for name in names:
+        _check_steps(name, configs, others=[other for other in names if other != name])
+
+
+def _set_name(config: Any) -> str:
+    """The set that a member says it belongs to."""
+    if NAME_PARAMETER not in config.parameters:
+        return DEFAULT_NAME
+    name: str = config.parameters[NAME_PARAMETER].string_value
+    return name
+
+
+def _check_set(repository: Path, name: str, configs: Mapping[str, Any]) -> None:
     for spec in _MEMBERS:
-        if spec.name not in configs:
-            raise ModelLoadError(f"{repository / spec.name / CONFIG_FILE}: missing")
-        _check_member(repository, configs[spec.name], spec)
+        directory = repository / member_name(name, spec.name)
+        if directory.name not in configs:
+            raise ModelLoadError(f"{directory / CONFIG_FILE}: missing")
+        _check_member(directory, configs[directory.name], spec, name)
+    ensemble = ensemble_directory(name)
     if ensemble not in configs:
         raise ModelLoadError(f"{repository / ensemble / CONFIG_FILE}: missing")
-    _check_link(repository, ensemble)
     _check_ensemble(ensemble, configs[ensemble], configs)
+
+
+def _check_steps(name: str, configs: Mapping[str, Any], *, others: Sequence[str]) -> None:
+    ensemble = ensemble_directory(name)
+    foreign = {member_name(other, spec.name) for other in others for spec in _MEMBERS}
+    for step in configs[ensemble].ensemble_scheduling.step:
+        if step.model_name in foreign:
+            raise ModelLoadError(f"{ensemble}: step '{step.model_name}': a member of another set")
 
 
 def _config_files(repository: Path) -> list[Path]:
@@ -77,34 +106,42 @@ def _check_directory(model: Path) -> None:
         raise ModelLoadError(f"{model / stray[0]}: stray, wanted no version but 1 in a model")
 
 
-def _check_link(repository: Path, ensemble: str) -> None:
-    link = repository / CHATTTS.name
+def _check_link(repository: Path) -> None:
+    link = repository / DEFAULT_NAME
     if not link.is_symlink():
-        raise ModelLoadError(f"{link}: wanted a link to {ensemble}")
-    if link.resolve() != (repository / ensemble).resolve():
-        raise ModelLoadError(f"{link}: a link to {link.readlink()}, wanted one to {ensemble}")
+        raise ModelLoadError(f"{link}: wanted a link to {DEFAULT_ENSEMBLE}")
+    if link.resolve() != (repository / DEFAULT_ENSEMBLE).resolve():
+        raise ModelLoadError(
+            f"{link}: a link to {link.readlink()}, wanted one to {DEFAULT_ENSEMBLE}"
+        )
 
 
-def _check_member(repository: Path, config: Any, spec: ModelSpec) -> None:
-    if config.name not in ("", spec.name):
-        raise ModelLoadError(f"{spec.name}: name: got {config.name!r}, wanted {spec.name!r}")
+def _check_member(directory: Path, config: Any, spec: ModelSpec, set_name: str) -> None:
+    model = directory.name
+    if config.name not in ("", model):
+        raise ModelLoadError(f"{model}: name: got {config.name!r}, wanted {model!r}")
     if config.backend != "python":
-        raise ModelLoadError(f"{spec.name}: backend: got {config.backend!r}, wanted 'python'")
-    model_file = repository / spec.name / VERSION_DIRECTORY / MODEL_FILE
+        raise ModelLoadError(f"{model}: backend: got {config.backend!r}, wanted 'python'")
+    model_file = directory / VERSION_DIRECTORY / MODEL_FILE
     if not model_file.is_file():
         raise ModelLoadError(f"{model_file}: missing")
     if config.model_transaction_policy.decoupled:
         raise ModelLoadError(
-            f"{spec.name}: decoupled: got true, wanted false: a decoupled member makes the "
+            f"{model}: decoupled: got true, wanted false: a decoupled member makes the "
             "ensemble decoupled, and that refuses unary calls"
         )
-    _check_tensors(spec.name, config, spec)
+    _check_tensors(model, config, spec)
+    if (got_name := _set_name(config)) != set_name:
+        raise ModelLoadError(
+            f"{model}: parameter {NAME_PARAMETER}: got {got_name!r}, wanted {set_name!r}"
+        )
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    parameters.pop(NAME_PARAMETER, None)
     if kind := _CONFIGS.get(spec.name):
-        parameters = {name: value.string_value for name, value in config.parameters.items()}
         try:
             read_config(kind, parameters, environment={})
         except ModelLoadError as error:
-            raise ModelLoadError(f"{spec.name}: {error}") from error
+            raise ModelLoadError(f"{model}: {error}") from error
 
 
 def _check_tensors(model: str, config: Any, spec: ModelSpec) -> None:
@@ -157,8 +194,7 @@ def _one_line(tensor: Any) -> str:
 def _check_ensemble(name: str, ensemble: Any, configs: Mapping[str, Any]) -> None:
     if ensemble.name:
         raise ModelLoadError(
-            f"{name}: name: got {ensemble.name!r}, wanted none, since it also loads as "
-            f"{CHATTTS.name!r}"
+            f"{name}: name: got {ensemble.name!r}, wanted none: its directory or a link names it"
         )
     if ensemble.platform != "ensemble":
         raise ModelLoadError(f"{name}: platform: got {ensemble.platform!r}, wanted 'ensemble'")

@@ -51,9 +51,11 @@ class RowOptions:
     """What one text is spoken with; every value is in range."""
 
     seed: int
-    voice: str  # a speaker string; empty: drawn from the seed
+    voice: str  # a name, `seed:N` or a speaker string; empty: drawn from the seed
     speed: int
     language: Literal["zh", "en"] | None
+    refine: bool
+    trim: bool
     max_new_codes: int | None  # None: in proportion to the text
 
     temperature: float
@@ -130,12 +132,13 @@ def read_row(inputs: Inputs, row: int) -> RowOptions:
     Raises:
         InvalidRequestError: A value is out of range; the message names its field and row.
     """
-    _refuse_refine(inputs, row)
     return RowOptions(
         seed=_read_seed(inputs, row),
         voice=_read_string(inputs, "VOICE", row),
         speed=_read_speed(inputs, row),
         language=_read_language(inputs, row),
+        refine=bool(inputs.get("REFINE", row)),
+        trim=bool(inputs.get("TRIM", row)),
         max_new_codes=_read_ranged(inputs, "MAX_NEW_TOKENS", row, None),
         temperature=_read_ranged(inputs, "TEMPERATURE", row, SamplingParams.temperature),
         top_p=_read_ranged(inputs, "TOP_P", row, SamplingParams.top_p),
@@ -219,10 +222,3 @@ def _read_language(inputs: Inputs, row: int) -> Literal["zh", "en"] | None:
             return language
         case other:
             raise InvalidRequestError.of(inputs.field("LANG", row), other, "'zh' or 'en'")
-
-
-def _refuse_refine(inputs: Inputs, row: int) -> None:
-    if inputs.get("REFINE", row):
-        raise InvalidRequestError.of(
-            inputs.field("REFINE", row), True, "false: refinement is not available yet"
-        )

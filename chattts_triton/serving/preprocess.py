@@ -1,4 +1,4 @@
-"""The `preprocess` member: texts and options -> text ids, speaker vectors, sampling settings."""
+"""The `preprocess` member: texts and options -> prompts of their segments, voices, settings."""
 
 from __future__ import annotations
 
@@ -10,34 +10,51 @@ import numpy as np
 import numpy.typing as npt
 
 from chattts_triton.config import MAX_TEXT_IDS
-from chattts_triton.constants import default_max_new_codes
+from chattts_triton.constants import NUM_VQ, SAMPLE_RATE_HZ, default_max_new_codes
 from chattts_triton.errors import InvalidRequestError
-from chattts_triton.sampling_params import SamplingParams
+from chattts_triton.sampling_params import MAX_SEED
 from chattts_triton.serving.edge import Tensors, column, pad_rows
 from chattts_triton.serving.options import Inputs, RowOptions, read_row
-from chattts_triton.text.cleaner import clean, decode_text
-from chattts_triton.text.prompt import PromptEncoder
+from chattts_triton.text.cleaner import decode_text
+from chattts_triton.text.homophones import HOMOPHONES_FILE, load_homophones
+from chattts_triton.text.lexicon import LEXICON_FILE
+from chattts_triton.text.normalizer import TextNormalizer
+from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
+from chattts_triton.text.segments import Segment
 from chattts_triton.text.tags import split_tags
-from chattts_triton.voice import SpeakerStatistics, decode_speaker, speaker_embedding
+from chattts_triton.voices.book import Voice, VoiceBook
+from chattts_triton.voices.book_file import FILE_NAME as BOOK_FILE
+from chattts_triton.voices.speaker import STATISTICS_FILE, SpeakerStatistics
 
-TOKENIZER_FILE = "tokenizer.json"
-SPEAKER_STATISTICS_FILE = "speaker_statistics.npy"
+_REFINEMENT_TAGS = ("[oral_", "[laugh_", "[break_")  # they steer a refinement, and are not spoken
 
 
 @dataclass(frozen=True)
 class _Row:
+    options: RowOptions
+    voice: Voice
+    prompt_text: str
+    segments: list[_Segment]
+
+
+@dataclass(frozen=True)
+class _Segment:
+    text: str
     text_ids: list[int]
-    speaker_embedding: npt.NDArray[np.float32]  # (H,)
-    sampling: SamplingParams
+    refine_ids: list[int]  # empty where no refinement is wanted
+    seed: int
+    max_new_codes: int
+    pause_samples: int
 
 
 class PreprocessModel:
     """Checks a call and turns its texts into what `gpt` takes; any thread may call `run`.
 
     Args:
-        directory: Holds `tokenizer.json` and `speaker_statistics.npy` of an export.
+        directory: Holds the tokenizer, speaker statistics and homophones of an export.
         special_ids: Ids of the special tokens, from the manifest.
-        max_text_ids: The longest prompt that is accepted, its own four ids included.
+        model_directory: Holds what the operator may change while the model serves: voices.json
+            and lexicon.tsv, both optional; None does without them.
 
     Raises:
         ModelLoadError: A file is missing, damaged or of another export.
@@ -47,12 +64,17 @@ class PreprocessModel:
         self,
         directory: Path,
         special_ids: Mapping[str, int],
-        *,
-        max_text_ids: int = MAX_TEXT_IDS,
+        model_directory: Path | None = None,
     ) -> None:
         self._prompts = PromptEncoder(directory / TOKENIZER_FILE, special_ids)
-        self._speakers = SpeakerStatistics(directory / SPEAKER_STATISTICS_FILE)
-        self._max_text_ids = max_text_ids
+        homophones = load_homophones(directory / HOMOPHONES_FILE)
+        lexicon = model_directory / LEXICON_FILE if model_directory else None
+        # An export puts one there; whoever has removed it does without.
+        has_lexicon = lexicon is not None and lexicon.is_file()
+        self._normalizer = TextNormalizer(homophones, lexicon if has_lexicon else None)
+        statistics = SpeakerStatistics(directory / STATISTICS_FILE)
+        voices = model_directory / BOOK_FILE if model_directory else None
+        self._voices = VoiceBook(voices, statistics)
 
     def run(self, inputs: Tensors, parameters: dict[str, object]) -> Tensors:
         """One call of N texts.
@@ -62,62 +84,122 @@ class PreprocessModel:
             parameters: The request's own, which apply to every row; a tensor wins.
 
         Returns:
-            TEXT_IDS (N, T) int32, padded with 0 to the longest, and the other outputs of
-            `tensors.PREPROCESS`.
+            The outputs of `tensors.PREPROCESS`.
 
         Raises:
             InvalidRequestError: Any input is wrong; the message begins with the field, and with
                 the row where there are several.
         """
         checked = Inputs(inputs, parameters)
-        rows = [self._run_row(checked, row) for row in range(checked.num_rows)]
-        return _collect(rows)
+        return _collect([self._run_row(checked, row) for row in range(checked.num_rows)])
 
     def _run_row(self, inputs: Inputs, row: int) -> _Row:
         options = read_row(inputs, row)
         field = inputs.field("TEXT", row)
-        text = clean(decode_text(inputs.get("TEXT", row), field), options.language, field)
-        embedding = self._speaker_embedding(options, inputs.field("VOICE", row))
-        text_ids = self._prompts.encode(text, options.speed)
-        if len(text_ids) > self._max_text_ids:
+        text = decode_text(inputs.get("TEXT", row), field)
+        normalized = self._normalizer.normalize(text, options.language, field=field)
+        voice = self._voices.resolve(options.voice, options.seed, inputs.field("VOICE", row))
+        prompt_text = self._prompt_text(voice, inputs.field("VOICE", row))
+        segments = [
+            self._segment(options, segment, index, prompt_text, field)
+            for index, segment in enumerate(normalized.segments)
+        ]
+        return _Row(options, voice, prompt_text, segments)
+
+    def _prompt_text(self, voice: Voice, field: str) -> str:
+        if voice.prompt_codes is None or not voice.prompt_text:
+            return ""
+        return self._normalizer.normalize(voice.prompt_text, field=f"{field}: its transcript").text
+
+    def _segment(
+        self, options: RowOptions, segment: Segment, index: int, prompt_text: str, field: str
+    ) -> _Segment:
+        text, refinement_tags = str(segment.text), ""
+        if options.refine:
+            text, refinement_tags = take_refinement_tags(segment.text)
+        ids = self._prompts.encode(text, options.speed, prompt_text)
+        if len(ids) > MAX_TEXT_IDS:
             raise InvalidRequestError(
-                f"{field}: got a text of {len(text_ids)} ids, wanted at most {self._max_text_ids}"
+                f"{field}: got a text of {len(ids)} ids, wanted at most {MAX_TEXT_IDS}"
             )
-        num_characters = sum(1 if piece.is_tag else len(piece.text) for piece in split_tags(text))
-        return _Row(
-            text_ids=text_ids,
-            speaker_embedding=embedding,
-            sampling=SamplingParams(
-                seed=options.seed,
-                max_new_codes=options.max_new_codes or default_max_new_codes(num_characters),
-                temperature=options.temperature,
-                top_p=options.top_p,
-                top_k=options.top_k,
-                repetition_penalty=options.repetition_penalty,
+        num_characters = sum(1 if p.is_tag else len(p.text) for p in split_tags(text))
+        return _Segment(
+            text=text,
+            text_ids=ids,
+            refine_ids=(
+                self._prompts.encode_refinement(text, refinement_tags) if options.refine else []
             ),
+            seed=segment_seed(options.seed, index),
+            max_new_codes=options.max_new_codes or default_max_new_codes(num_characters),
+            pause_samples=segment.pause_ms * SAMPLE_RATE_HZ // 1000,
         )
 
-    def _speaker_embedding(self, options: RowOptions, field: str) -> npt.NDArray[np.float32]:
-        if options.voice:
-            vector = decode_speaker(options.voice, self._speakers.hidden_size, field)
-        else:
-            vector = self._speakers.draw(options.seed)
-        return speaker_embedding(vector, field)
+
+def segment_seed(seed: int, index: int) -> int:
+    """The seed of a text's segment: the text's own for the first, then well mixed ones.
+
+    Source:
+        Steele, Lea and Flood, "Fast splittable pseudorandom number generators": SplitMix64.
+    """
+    if index == 0:
+        return seed
+    mixed = (seed + index * 0x9E3779B97F4A7C15) % 2**64
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) % 2**64
+    return (mixed ^ (mixed >> 31)) & MAX_SEED
+
+
+def take_refinement_tags(text: str) -> tuple[str, str]:
+    """A text without the tags that steer its refinement, and those tags in their order."""
+    pieces = split_tags(text)
+    steering = [p.text for p in pieces if p.is_tag and p.text.startswith(_REFINEMENT_TAGS)]
+    kept = [p.text for p in pieces if not (p.is_tag and p.text.startswith(_REFINEMENT_TAGS))]
+    return "".join(kept), "".join(steering)
 
 
 def _collect(rows: list[_Row]) -> Tensors:
     """Stack rows into tensors."""
-    sampling = [row.sampling for row in rows]
-    seeds = column([each.seed for each in sampling], np.int64)
     return {
-        "TEXT_IDS": pad_rows([np.array(row.text_ids, np.int32) for row in rows]),
-        "NUM_TEXT_IDS": column([len(row.text_ids) for row in rows], np.int32),
-        "SPEAKER_EMBEDDING": np.stack([row.speaker_embedding for row in rows]),
-        "SEED_USED": seeds,
-        "SEED": seeds,
-        "TEMPERATURE": column([each.temperature for each in sampling], np.float32),
-        "TOP_P": column([each.top_p for each in sampling], np.float32),
-        "TOP_K": column([each.top_k for each in sampling], np.int32),
-        "REPETITION_PENALTY": column([each.repetition_penalty for each in sampling], np.float32),
-        "MAX_NEW_CODES": column([each.max_new_codes for each in sampling], np.int32),
+        "TEXT_IDS": _joined([[s.text_ids for s in row.segments] for row in rows]),
+        "NUM_TEXT_IDS": _per_segment([[len(s.text_ids) for s in row.segments] for row in rows]),
+        "REFINE_IDS": _joined([[s.refine_ids for s in row.segments] for row in rows]),
+        "NUM_REFINE_IDS": _per_segment([[len(s.refine_ids) for s in row.segments] for row in rows]),
+        "SEGMENT_TEXT": pad_rows(
+            [np.array([s.text.encode() for s in row.segments], np.object_) for row in rows]
+        ),
+        "SEED": _per_segment([[s.seed for s in row.segments] for row in rows], np.int64),
+        "MAX_NEW_CODES": _per_segment([[s.max_new_codes for s in row.segments] for row in rows]),
+        "PAUSE_SAMPLES": _per_segment([[s.pause_samples for s in row.segments] for row in rows]),
+        "SPEAKER_EMBEDDING": np.stack([row.voice.embedding for row in rows]),
+        "PROMPT_CODES": pad_rows([_prompt_codes(row.voice) for row in rows]),
+        "NUM_PROMPT_CODES": column(
+            [0 if row.voice.prompt_codes is None else len(row.voice.prompt_codes) for row in rows],
+            np.int32,
+        ),
+        "PROMPT_TEXT": column([row.prompt_text.encode() for row in rows], np.object_),
+        "SEED_USED": column([row.options.seed for row in rows], np.int64),
+        "SPEED": column([row.options.speed for row in rows], np.int32),
+        "TEMPERATURE": column([row.options.temperature for row in rows], np.float32),
+        "TOP_P": column([row.options.top_p for row in rows], np.float32),
+        "TOP_K": column([row.options.top_k for row in rows], np.int32),
+        "REPETITION_PENALTY": column([row.options.repetition_penalty for row in rows], np.float32),
+        "TRIM": column([row.options.trim for row in rows], np.bool_),
+        "WARNINGS": column([b"[]" for _ in rows], np.object_),
     }
+
+
+def _joined(rows: list[list[list[int]]]) -> npt.NDArray[np.int32]:
+    """Ids of each row's segments one behind the other; never empty, which Triton would refuse."""
+    return pad_rows([np.array([i for ids in row for i in ids] or [0], np.int32) for row in rows])
+
+
+def _per_segment(
+    rows: list[list[int]], dtype: npt.DTypeLike = np.int32
+) -> npt.NDArray[np.int32 | np.int64]:
+    return pad_rows([np.array(row, dtype) for row in rows])
+
+
+def _prompt_codes(voice: Voice) -> npt.NDArray[np.int32]:
+    if voice.prompt_codes is None:
+        return np.zeros((1, NUM_VQ), np.int32)
+    return voice.prompt_codes.astype(np.int32)

@@ -1,19 +1,26 @@
-"""The `vocos_decoder` member: hidden states to float audio and 16-bit PCM."""
+"""The `vocos_decoder` member: hidden states of segments to one float audio and 16-bit PCM."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from chattts_triton.audio import to_pcm16
 from chattts_triton.config import VocoderConfig, num_threads, read_config
+from chattts_triton.constants import SAMPLE_RATE_HZ
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.sampling_params import check_range
-from chattts_triton.serving.edge import ModelArgs, Tensors, check_lengths, column, pad_rows
+from chattts_triton.serving.edge import ModelArgs, Tensors, column, pad_rows, split_segments
 from chattts_triton.vocoder.decoder import WaveformDecoder
+from chattts_triton.vocoder.joining import join_segments, trim_silence
+
+Floats = npt.NDArray[np.float32]
+
+_LONGEST_PAUSE = 5 * SAMPLE_RATE_HZ
 
 
 class VocosDecoderModel:
-    """Decodes each row of a request by itself."""
+    """Decodes each segment of each row by itself."""
 
     def __init__(self, args: ModelArgs) -> None:
         manifest, directory = args.load_manifest()
@@ -24,29 +31,46 @@ class VocosDecoderModel:
         self._decoder.decode(np.zeros((8, self._hidden_size), dtype=np.float32))
 
     def run(self, inputs: Tensors, _parameters: dict[str, object]) -> Tensors:
-        """HIDDENS (N, T, hidden), NUM_CODES and SEED (N, 1) to AUDIO, AUDIO_LENGTH and PCM16.
+        """Decode the segments of each row, and join them.
+
+        Args:
+            inputs: HIDDENS (N, T, hidden), the segments of a row one behind the other; NUM_CODES,
+                SEED and, where wanted, PAUSE_SAMPLES (N, segments); TRIM (N, 1).
+
+        Returns:
+            AUDIO (N, S) and PCM16 (N, S), padded with zeros; AUDIO_LENGTH (N, 1).
 
         Raises:
             InvalidRequestError: A row has no steps or more than were sent, HIDDENS is of another
-                width, or a seed is negative.
+                width, or a seed or a pause is out of range.
             GenerationError: The audio of a row is not finite.
         """
-        self._check(inputs)
-        num_codes = inputs["NUM_CODES"][:, 0]
-        rows = zip(inputs["HIDDENS"], num_codes, strict=True)
-        audios = [self._decoder.decode(hiddens[:length]) for hiddens, length in rows]
-        seeds = inputs["SEED"][:, 0]
-        pcm16 = [to_pcm16(audio, int(seed)) for audio, seed in zip(audios, seeds, strict=True)]
+        width = inputs["HIDDENS"].shape[2]
+        if width != self._hidden_size:
+            raise InvalidRequestError.of("HIDDENS", width, f"rows of {self._hidden_size} values")
+        # The dither is drawn from the text's own seed, which is that of its first segment.
+        seeds = [check_range("SEED", int(seed)) for seed in inputs["SEED"][:, 0]]
+        rows = [self._split(inputs, row) for row in range(len(seeds))]
+        audios = [self._speak(*row) for row in rows]
+        pcm16 = [to_pcm16(audio, seed) for audio, seed in zip(audios, seeds, strict=True)]
         return {
             "AUDIO": pad_rows(audios),
             "AUDIO_LENGTH": column([len(audio) for audio in audios], np.int64),
             "PCM16": pad_rows(pcm16),
         }
 
-    def _check(self, inputs: Tensors) -> None:
-        _, longest, width = inputs["HIDDENS"].shape
-        if width != self._hidden_size:
-            raise InvalidRequestError.of("HIDDENS", width, f"rows of {self._hidden_size} values")
-        check_lengths("NUM_CODES", inputs["NUM_CODES"], longest)
-        for seed in inputs["SEED"][:, 0]:
-            check_range("SEED", int(seed))
+    def _split(self, inputs: Tensors, row: int) -> tuple[list[Floats], list[int], bool]:
+        segments = split_segments("NUM_CODES", inputs["HIDDENS"][row], inputs["NUM_CODES"][row])
+        pauses = [0] * len(segments)
+        if "PAUSE_SAMPLES" in inputs:
+            pauses = inputs["PAUSE_SAMPLES"][row, : len(segments)].tolist()
+        if len(pauses) != len(segments) or not all(0 <= p <= _LONGEST_PAUSE for p in pauses):
+            wanted = f"0 to {_LONGEST_PAUSE} for each of {len(segments)} segments"
+            raise InvalidRequestError.of("PAUSE_SAMPLES", pauses, wanted)
+        return segments, pauses, bool("TRIM" in inputs and inputs["TRIM"][row, 0])
+
+    def _speak(self, segments: list[Floats], pauses: list[int], trim: bool) -> Floats:
+        audios = [self._decoder.decode(hiddens) for hiddens in segments]
+        if trim:
+            audios = [trim_silence(audio) for audio in audios]
+        return join_segments(audios, pauses)

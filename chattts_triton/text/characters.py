@@ -50,6 +50,8 @@ LATIN_LETTERS: dict[str, str] = {
     "đ": "d", "Đ": "D", "ð": "d", "Ð": "D", "þ": "th", "Þ": "TH", "ł": "l", "Ł": "L", "ı": "i",
 }  # fmt: skip
 
+_EXPONENTS = frozenset("¹²³⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉")  # 10² is not 102
+
 _LISTED = {char: (kind, written) for kind, written, chars in TABLE for char in chars}
 
 
@@ -91,3 +93,29 @@ def _classify_punctuation(char: str) -> tuple[Kind, str]:
     """Small and vertical forms are the mark behind them, in the form of the language around."""
     kind, written = _LISTED.get(unicodedata.normalize("NFKC", char), (Kind.GAP, ""))
     return kind, "" if written.isascii() else written
+
+
+def fold(text: str) -> str:
+    """Write letters, digits, ① and ½ in their plain form and drop what has the kind NOTHING."""
+    if text.isascii():
+        return text
+    written: list[str] = []
+    for char in text:
+        plain = _fold_character(char)
+        is_number = char.isnumeric() and not char.isdecimal() and char != plain
+        if is_number and written and written[-1][-1:].isdigit():
+            plain = f" {plain}"  # 1½ is 1 1/2
+        written.append(plain)
+    return "".join(written)
+
+
+@lru_cache(maxsize=1 << 16)
+def _fold_character(char: str) -> str:
+    kind, written = classify(char)
+    if kind in (Kind.HAN, Kind.WORD, Kind.NOTHING):
+        return written
+    if unicodedata.category(char) == "No" and char not in _EXPONENTS:
+        plain = unicodedata.normalize("NFKC", char).replace("\u2044", "/")
+        if plain.isascii() and any(map(str.isdigit, plain)):
+            return plain
+    return char

@@ -16,7 +16,7 @@ Language = Literal["zh", "en"]
 SpeakableText = NewType("SpeakableText", str)
 """Text that went through `clean`: every "[" in it belongs to a control tag."""
 
-MAX_TEXT_BYTES = 1 << 14  # far above what any prompt holds; refused before it is looked at
+MAX_TEXT_BYTES = 20_000  # 5,000 characters of any kind; refused before it is looked at
 MAX_WORD_CHARACTERS = 100  # of more, BERT's WordPiece makes one unknown id
 
 _LONG_WORD = re.compile(rf"[A-Za-z0-9]{{{MAX_WORD_CHARACTERS}}}(?=[A-Za-z0-9])")
@@ -48,23 +48,26 @@ def decode_text(raw: bytes, field: str = "TEXT") -> str:
         ) from None
 
 
-def clean(text: str, language: Language | None = None, field: str = "TEXT") -> SpeakableText:
+def clean(
+    text: str, language: Language | None = None, field: str = "TEXT", *, shown: str | None = None
+) -> SpeakableText:
     """Map a text to Han, A-Z, a-z, 0-9, apostrophes in words, `，。、,.`, single spaces and tags.
 
     Args:
         text: Any string.
         language: Chooses 。 or . for a mapped mark, where no letter of the text tells.
         field: Named in the error.
+        shown: What the error quotes in the place of `text`.
 
     Raises:
         InvalidRequestError: There is nothing to speak in it.
     """
     pieces = split_tags(text)
-    # Spoken forms of figures, dates and units (issue 3) take the place of the plain pieces here.
     cleaned = _LONG_WORD.sub(r"\g<0> ", _write(pieces, language))
     if not cleaned:
+        got = shorten(text if shown is None else shown)
         raise InvalidRequestError(
-            f"{field}: got {shorten(text)}, which has no speakable text; "
+            f"{field}: got {got}, which has no speakable text; "
             "wanted Han characters, Latin letters or digits"
         )
     return SpeakableText(cleaned)
@@ -128,9 +131,12 @@ def _between(run: _Run, before: str, after: str, language: Language) -> str:
     if not after:
         return mark
     has_space = bool(kinds & {Kind.SPACE, Kind.LINE_BREAK})
-    has_gap = bool(kinds & {Kind.GAP, Kind.APOSTROPHE})
     if mark:
-        return mark + " " * (mark.isascii() and (has_space or (has_gap and _is_word(after[0]))))
+        # Only a mark that stood alone between two words stays without a space: e.g, a.com.
+        is_alone = len(run) == 1 and run[0][1] == mark
+        return mark + " " * (
+            mark.isascii() and (has_space or (_is_word(after[0]) and not is_alone))
+        )
     return " " * (has_space or is_within_word)
 
 

@@ -29,6 +29,8 @@ class Audio:
         finish_reason: "stop" where the model ended by itself, "length" where the limit of steps
             cut the audio off.
         pcm16: (S,) int16, the server's own dithered conversion, where the server gave one.
+        refined_text: What was spoken in place of the text, where a refinement was asked for.
+        warnings: Codes of what the caller should know, such as "refine_refused".
     """
 
     samples: NDArray[np.float32] = field(repr=False)
@@ -36,6 +38,8 @@ class Audio:
     seed: int
     finish_reason: FinishReason
     pcm16: NDArray[np.int16] | None = field(default=None, repr=False)
+    refined_text: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def duration_s(self) -> float:

@@ -31,7 +31,8 @@ class OptionArguments(TypedDict, total=False):
     Attributes:
         seed: 0 to 2**63 - 1; the same text, voice, options and seed give the same samples.
             None or -1 has the server draw one.
-        voice: A ChatTTS speaker string; without one, the seed draws the speaker.
+        voice: A name of the server's voices, "seed:N" or a ChatTTS speaker string; without one,
+            the seed draws the speaker.
         speed: 0 (slow) to 9 (fast).
         temperature: Of the drawing of codes; lower is steadier.
         top_p: Share of the likeliest codes that are drawn from.
@@ -40,6 +41,7 @@ class OptionArguments(TypedDict, total=False):
         max_new_tokens: Most steps that are generated; one step is 21.33 ms of audio.
         refine: Have the model add pauses and laughter to the text first.
         lang: Language of the text, such as "zh" or "en"; None has the server tell.
+        trim: Cut silence at the beginning and the end down to 50 ms.
     """
 
     seed: PerText[int] | None
@@ -52,6 +54,7 @@ class OptionArguments(TypedDict, total=False):
     max_new_tokens: PerText[int] | None
     refine: PerText[bool] | None
     lang: PerText[str] | None
+    trim: PerText[bool] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,7 @@ class SynthesisOptions:
     max_new_tokens: PerText[int] | None = None
     refine: PerText[bool] | None = None
     lang: PerText[str] | None = None
+    trim: PerText[bool] | None = None
 
 
 class Tensor(NamedTuple):
@@ -89,6 +93,7 @@ OPTION_DATATYPES = {
     "max_new_tokens": "INT32",
     "refine": "BOOL",
     "lang": "BYTES",
+    "trim": "BOOL",
 }
 
 

@@ -5,6 +5,7 @@ Plain functions without a connection, the same for both clients.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
@@ -85,12 +86,16 @@ def parse_response(result: InferResult, num_texts: int) -> list[Audio]:
         if result.get_output("PCM16") is None
         else _output(result, "PCM16", np.int16, audio.shape)
     )
+    refined = _optional_strings(result, "REFINED_TEXT", num_texts)
+    warnings = [_parse_warnings(text) for text in _optional_strings(result, "WARNINGS", num_texts)]
     return [
         _row_audio(
             samples=audio[row, : _checked_length(int(lengths[row, 0]), audio.shape[1])],
             seed=int(seeds[row, 0]),
             finish_reason=_checked_reason(reasons[row, 0]),
             pcm16=None if pcm16 is None else pcm16[row],
+            refined_text=refined[row],
+            warnings=warnings[row],
         )
         for row in range(num_texts)
     ]
@@ -127,6 +132,8 @@ def _row_audio(
     seed: int,
     finish_reason: FinishReason,
     pcm16: NDArray[np.int16] | None,
+    refined_text: str,
+    warnings: tuple[str, ...],
 ) -> Audio:
     if not np.isfinite(samples).all():
         raise GenerationError("AUDIO: got NaN or infinity from the server, wanted finite samples")
@@ -137,7 +144,27 @@ def _row_audio(
         seed=seed,
         finish_reason=finish_reason,
         pcm16=None if pcm16 is None else pcm16[: len(samples)].copy(),
+        refined_text=refined_text,
+        warnings=warnings,
     )
+
+
+def _optional_strings(result: InferResult, name: str, num_texts: int) -> list[str]:
+    """An output that a server may lack: then each text has an empty one."""
+    if result.get_output(name) is None:
+        return [""] * num_texts
+    values = _output(result, name, np.object_, (num_texts, 1))
+    return [value.decode("utf-8", errors="replace") for value in values[:, 0]]
+
+
+def _parse_warnings(text: str) -> tuple[str, ...]:
+    try:
+        codes = json.loads(text or "[]")
+    except ValueError as error:
+        raise GenerationError(f"WARNINGS: the server's answer is damaged: {error}") from error
+    if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
+        raise GenerationError(f"WARNINGS: got {text!r} from the server, wanted a list of codes")
+    return tuple(codes)
 
 
 def _checked_length(length: int, num_samples: int) -> int:

@@ -114,6 +114,8 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
             "SEED_USED": np.array(seeds, np.int64).reshape(-1, 1),
             "FINISH_REASON": np.array(reasons, np.object_).reshape(-1, 1),
             "PCM16": fake_pcm16(audio),
+            "REFINED_TEXT": np.array([b""] * len(reasons), np.object_).reshape(-1, 1),
+            "WARNINGS": np.array([b"[]"] * len(reasons), np.object_).reshape(-1, 1),
         }
 
 

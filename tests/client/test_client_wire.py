@@ -29,6 +29,7 @@ ALL_OPTIONS = SynthesisOptions(
     max_new_tokens=100,
     refine=True,
     lang="zh",
+    trim=True,
 )
 
 
@@ -63,11 +64,11 @@ def test_every_option_becomes_a_column_of_its_own_type():
         (spec.name, (2, 1)) for spec in OPTIONS
     ]
     assert [tensor.values[1, 0] for tensor in tensors] == [
-        7, "蘁淰".encode(), 3, 0.25, 0.5, 10, 1.5, 100, True, b"zh",
+        7, "蘁淰".encode(), 3, 0.25, 0.5, 10, 1.5, 100, True, b"zh", True,
     ]  # fmt: skip
     assert [tensor.values.dtype for tensor in tensors] == [
         np.int64, np.object_, np.int32, np.float32, np.float32,
-        np.int32, np.float32, np.int32, np.bool_, np.object_,
+        np.int32, np.float32, np.int32, np.bool_, np.object_, np.bool_,
     ]  # fmt: skip
 
 
@@ -175,6 +176,8 @@ def answer(num_texts: int = 1, **changes: np.ndarray | None) -> InferResult:
         "SEED_USED": np.arange(num_texts, dtype=np.int64).reshape(-1, 1),
         "FINISH_REASON": np.full((num_texts, 1), b"stop", np.object_),
         "PCM16": np.full((num_texts, 1280), 5, np.int16),
+        "REFINED_TEXT": np.full((num_texts, 1), "一个".encode(), np.object_),
+        "WARNINGS": np.full((num_texts, 1), b'["refine_refused"]', np.object_),
     }
     outputs.update(changes)
     return InferResult(
@@ -246,3 +249,17 @@ def test_bytes_that_do_not_fill_the_shape_are_a_damaged_answer():
 
     with pytest.raises(GenerationError, match=r"^AUDIO: the server's answer is damaged"):
         parse_response(result, 1)
+
+
+def test_a_refined_text_and_warnings_come_with_the_audio_where_the_server_has_them():
+    [audio] = parse_response(answer(), 1)
+    [older] = parse_response(answer(REFINED_TEXT=None, WARNINGS=None), 1)
+
+    assert (audio.refined_text, audio.warnings) == ("一个", ("refine_refused",))
+    assert (older.refined_text, older.warnings) == ("", ())
+
+
+@pytest.mark.parametrize("warnings", [b"[", b"{}", b"[1]"])
+def test_warnings_that_are_no_list_of_codes_are_refused(warnings: bytes):
+    with pytest.raises(GenerationError, match="WARNINGS"):
+        parse_response(answer(WARNINGS=np.array([[warnings]], np.object_)), 1)

@@ -71,6 +71,8 @@ def test_json_is_one_object_with_what_was_made(
         "finish_reason": "length",
         "duration_s": duration_s,
         "sample_rate": 24_000,
+        "refined_text": "",
+        "warnings": [],
     }
     assert 0 < elapsed_s < 60
     assert rtf == pytest.approx(elapsed_s / duration_s, rel=0.1)

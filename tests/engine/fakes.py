@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from chattts_triton.engine.sequence import Sequence
+from chattts_triton.engine.sampler import Sampler
+from chattts_triton.engine.sequence import Sequence, Stage
 from chattts_triton.errors import GenerationError
 from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
 
+NUM_TEXT_TOKENS = 100
 DIMS = Dims(
     hidden_size=8,
     intermediate_size=16,
@@ -18,7 +20,7 @@ DIMS = Dims(
     num_attention_heads=1,
     num_vq=4,
     num_audio_tokens=12,
-    num_text_tokens=100,
+    num_text_tokens=NUM_TEXT_TOKENS,
     max_position_embeddings=4096,
     rope_theta=10_000.0,
     rms_norm_eps=1e-6,
@@ -30,6 +32,7 @@ class FakeKVCache:
     """Remembers which prompt each slot holds, as a real cache does by its contents."""
 
     owners: list[int | None]
+    max_len: int = 3072
 
     def move(self, source: int, target: int, num_positions: int) -> None:
         assert num_positions > 0
@@ -55,16 +58,32 @@ class FakeModelRunner:
     def __post_init__(self) -> None:
         self.kv_cache = FakeKVCache([None] * self.num_slots)
 
-    def prefill(self, slot, text_ids, speaker_embedding):
-        self.kv_cache.owners[slot] = int(text_ids[0])
-        return self._logits(slot, 0), np.full(8, text_ids[0], dtype=np.float32)
+    def embed_prompt(self, text_ids, speaker_embedding, prompt_codes):
+        return np.full((len(text_ids), 8), text_ids[0], dtype=np.float32)
 
-    def decode(self, codes, num_cached):
-        self.batch_sizes.append(len(codes))
+    def embed_codes(self, codes):
+        return np.zeros((len(codes), 8), dtype=np.float32)
+
+    def embed_text(self, text_ids):
+        return np.zeros((len(text_ids), 8), dtype=np.float32)
+
+    def prefill(self, slot, embeds):
+        self.kv_cache.owners[slot] = int(embeds[0, 0])
+        return self._logits(slot, 0)[None], np.full((1, 8), embeds[0, 0], dtype=np.float32)
+
+    def text_logits(self, hiddens):
+        """The only likely id is the prompt's own, so text goes on until its cap."""
+        logits = np.full((len(hiddens), 1, NUM_TEXT_TOKENS), -30.0, dtype=np.float32)
+        for row, hidden in zip(logits, hiddens, strict=True):
+            row[0, int(hidden[0])] = 30.0
+        return logits
+
+    def decode(self, embeds, num_cached):
+        self.batch_sizes.append(len(embeds))
         if len(self.batch_sizes) - 1 in self.failing_calls:
             raise GenerationError("out of memory")
         logits = [self._logits(slot, int(n)) for slot, n in enumerate(num_cached)]
-        owners = [self.kv_cache.owners[slot] for slot in range(len(codes))]
+        owners = [self.kv_cache.owners[slot] for slot in range(len(embeds))]
         return np.stack(logits), np.tile(np.asarray(owners, dtype=np.float32)[:, None], (1, 8))
 
     def _logits(self, slot: int, position: int):
@@ -79,6 +98,23 @@ class FakeModelRunner:
         return logits
 
 
+def make_samplers(max_num_seqs: int) -> dict[Stage, Sampler]:
+    return {
+        Stage.CODE: Sampler(
+            num_heads=DIMS.num_vq,
+            vocabulary_size=DIMS.num_audio_tokens,
+            end_token=DIMS.eos_code,
+            max_num_seqs=max_num_seqs,
+        ),
+        Stage.TEXT: Sampler(
+            num_heads=1,
+            vocabulary_size=DIMS.num_text_tokens,
+            end_token=0,
+            max_num_seqs=max_num_seqs,
+        ),
+    }
+
+
 def make_sequence(
     num_steps: int,
     finished: list[Sequence],
@@ -87,6 +123,7 @@ def make_sequence(
     cap: int = 50,
     request_id: str = "r",
     deadline_s: float | None = None,
+    stage: Stage = Stage.CODE,
 ) -> Sequence:
     """A one-id prompt that ends after `num_steps` steps and then joins `finished`."""
     return Sequence(
@@ -96,4 +133,5 @@ def make_sequence(
         SamplingParams(seed=seed, max_new_codes=cap),
         finished.append,
         deadline_s=deadline_s,
+        stage=stage,
     )

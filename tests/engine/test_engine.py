@@ -8,12 +8,11 @@ import time
 
 import numpy as np
 import pytest
-from fakes import DIMS, FakeModelRunner, make_sequence
+from fakes import FakeModelRunner, make_samplers, make_sequence
 
 from chattts_triton.config import EngineConfig
 from chattts_triton.engine.engine import Engine
-from chattts_triton.engine.sampler import Sampler
-from chattts_triton.engine.sequence import FinishReason
+from chattts_triton.engine.sequence import FinishReason, Stage
 from chattts_triton.errors import (
     DeadlineExceededError,
     GenerationError,
@@ -26,7 +25,7 @@ from chattts_triton.errors import (
 def make_engine(runner: FakeModelRunner | None = None, **config: int) -> Engine:
     runner = runner or FakeModelRunner()
     config = {"max_num_seqs": runner.num_slots, **config}
-    return Engine(runner, Sampler(DIMS, runner.num_slots), EngineConfig(**config))
+    return Engine(runner, make_samplers(runner.num_slots), EngineConfig(**config))
 
 
 def run_until_idle(engine: Engine, max_steps: int = 500) -> None:
@@ -45,7 +44,7 @@ def test_a_sequence_stops_at_its_end_code_and_gives_the_slot_back():
 
     (sequence,) = finished
     assert sequence.finish_reason is FinishReason.STOP
-    assert sequence.codes.shape == (5, 4)
+    assert sequence.tokens.shape == (5, 4)
     assert sequence.hiddens.shape == (5, 8)
     assert engine.num_running == 0
 
@@ -57,7 +56,7 @@ def test_a_runaway_sequence_ends_at_its_cap_and_says_so():
     run_until_idle(engine)
 
     assert finished[0].finish_reason is FinishReason.LENGTH
-    assert finished[0].num_codes == 7
+    assert finished[0].num_steps == 7
 
 
 def test_the_end_code_cannot_come_before_the_first_step():
@@ -68,7 +67,7 @@ def test_the_end_code_cannot_come_before_the_first_step():
     run_until_idle(engine, max_steps=3)
 
     assert finished[0].finish_reason is FinishReason.STOP
-    assert finished[0].num_codes == 1
+    assert finished[0].num_steps == 1
 
 
 def test_short_sequences_overtake_long_ones_that_came_first():
@@ -78,7 +77,7 @@ def test_short_sequences_overtake_long_ones_that_came_first():
     engine.add_request([make_sequence(3, finished)])
     run_until_idle(engine)
 
-    assert [sequence.num_codes for sequence in finished] == [3, 30]
+    assert [sequence.num_steps for sequence in finished] == [3, 30]
 
 
 def test_results_do_not_depend_on_neighbours_or_arrival_order():
@@ -89,7 +88,7 @@ def test_results_do_not_depend_on_neighbours_or_arrival_order():
         engine, finished = make_engine(), []
         engine.add_request([make_sequence(num_steps, finished, seed=seed)])
         run_until_idle(engine)
-        alone[num_steps, seed] = finished[0].codes
+        alone[num_steps, seed] = finished[0].tokens
 
     for trial in range(10):
         order = random.Random(trial)
@@ -106,7 +105,7 @@ def test_results_do_not_depend_on_neighbours_or_arrival_order():
         assert len(finished) == len(jobs)
         for sequence in finished:
             key = (int(sequence.text_ids[0]), sequence.params.seed)
-            assert np.array_equal(sequence.codes, alone[key])
+            assert np.array_equal(sequence.tokens, alone[key])
             assert (sequence.hiddens == sequence.text_ids[0]).all()
 
 
@@ -128,7 +127,9 @@ def test_a_prompt_that_does_not_fit_its_slot_is_refused():
     sequence = make_sequence(3, [], cap=2048)
     sequence.text_ids = np.zeros(1025, dtype=np.int32)
 
-    with pytest.raises(InvalidRequestError, match="TEXT_IDS: got 1025, wanted 1 to 1024 ids"):
+    with pytest.raises(
+        InvalidRequestError, match="TEXT_IDS: got 1025, wanted a prompt of 1 to 1024 tokens"
+    ):
         engine.add_request([sequence])
 
 
@@ -153,7 +154,7 @@ def test_a_deadline_ends_waiting_and_running_sequences_within_a_step():
     waiting = make_sequence(3, finished, deadline_s=now_s + 60)
     engine.add_request([running, waiting])
     engine.step()
-    steps = running.num_codes
+    steps = running.num_steps
 
     running.deadline_s = waiting.deadline_s = now_s
     engine.step()
@@ -173,7 +174,7 @@ def test_logits_that_are_not_finite_fail_their_sequence_and_no_other():
     by_steps = {int(sequence.text_ids[0]): sequence for sequence in finished}
     assert isinstance(by_steps[8].error, GenerationError)
     assert by_steps[6].finish_reason is FinishReason.STOP
-    assert by_steps[6].num_codes == 6
+    assert by_steps[6].num_steps == 6
 
 
 def test_a_failing_step_ends_what_ran_and_the_loop_goes_on():
@@ -257,3 +258,44 @@ def test_slots_return_to_zero_after_a_storm_of_adds_aborts_and_ends():
     assert num_refused > 0
     assert len(finished) == num_added
     assert engine.num_running == engine.num_waiting == 0
+
+
+def test_text_and_codes_are_generated_side_by_side_each_as_alone():
+    engine, finished = make_engine(), []
+    engine.add_request([make_sequence(9, finished, seed=3)])
+    run_until_idle(engine)
+    (alone,) = finished
+
+    runner = FakeModelRunner()
+    engine, finished = make_engine(runner), []
+    engine.add_request(
+        [
+            make_sequence(7, finished, cap=5, stage=Stage.TEXT),
+            make_sequence(9, finished, seed=3),
+            make_sequence(11, finished, cap=12, stage=Stage.TEXT),
+        ]
+    )
+    run_until_idle(engine)
+
+    by_prompt = {int(sequence.text_ids[0]): sequence for sequence in finished}
+    assert max(runner.batch_sizes) == 3
+    assert by_prompt[7].tokens.tolist() == [[7]] * 5
+    assert by_prompt[11].tokens.tolist() == [[11]] * 12
+    assert np.array_equal(by_prompt[9].tokens, alone.tokens)
+
+
+def test_what_follows_from_a_sequence_goes_before_the_queue_even_when_it_is_full():
+    engine, finished = make_engine(FakeModelRunner(num_slots=1), max_waiting=1), []
+
+    def continue_it(sequence):
+        finished.append(sequence)
+        engine.continue_request(make_sequence(4, finished, request_id="second half"))
+
+    first = make_sequence(3, finished)
+    first._on_finished = continue_it
+    engine.add_request([first])
+    engine.step()
+    engine.add_request([make_sequence(5, finished, request_id="another")])
+    run_until_idle(engine)
+
+    assert [sequence.request_id for sequence in finished] == ["r", "second half", "another"]

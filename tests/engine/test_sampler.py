@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from fakes import DIMS
+from fakes import DIMS, make_samplers
 
 from chattts_triton.engine.sampler import Sampler
+from chattts_triton.engine.sequence import Stage
 from chattts_triton.sampling_params import SamplingParams
 
 
@@ -37,6 +38,10 @@ def plain_probabilities(logits, recent, params, *, is_first):
     return probabilities
 
 
+def make_sampler(max_num_seqs: int) -> Sampler:
+    return make_samplers(max_num_seqs)[Stage.CODE]
+
+
 def draw_plainly(steps, params):
     generator = torch.Generator().manual_seed(params.seed)
     recent = [[] for _ in range(DIMS.num_vq)]
@@ -61,41 +66,43 @@ PARAMS = [
 @pytest.mark.parametrize("params", PARAMS)
 def test_draws_equal_those_of_a_plain_loop(params):
     steps = np.random.default_rng(params.seed).standard_normal((60, 4, 12)).astype(np.float32)
-    sampler = Sampler(DIMS, 1)
+    sampler = make_sampler(1)
     sampler.start(0, params)
 
-    drawn = np.concatenate([sampler.sample(logits[None]) for logits in steps])
+    drawn = np.concatenate([sampler.sample(logits[None], [0]) for logits in steps])
 
     assert np.array_equal(drawn, draw_plainly(steps, params))
 
 
 def test_a_batch_of_different_options_draws_as_each_row_alone():
     steps = np.random.default_rng(0).standard_normal((40, 6, 4, 12)).astype(np.float32)
-    together = Sampler(DIMS, 6)
+    together = make_sampler(6)
     for slot, params in enumerate(PARAMS):
         together.start(slot, params)
 
-    drawn = np.stack([together.sample(logits) for logits in steps], axis=1)
+    drawn = np.stack([together.sample(logits, list(range(6))) for logits in steps], axis=1)
 
     for slot, params in enumerate(PARAMS):
-        alone = Sampler(DIMS, 1)
+        alone = make_sampler(1)
         alone.start(0, params)
-        rows = [alone.sample(np.ascontiguousarray(logits[slot : slot + 1])) for logits in steps]
+        rows = [
+            alone.sample(np.ascontiguousarray(logits[slot : slot + 1]), [0]) for logits in steps
+        ]
         assert np.array_equal(drawn[slot], np.concatenate(rows))
 
 
 def test_a_moved_sequence_goes_on_as_if_it_had_stayed():
     steps = np.random.default_rng(0).standard_normal((30, 1, 4, 12)).astype(np.float32)
-    stays, moves = Sampler(DIMS, 3), Sampler(DIMS, 3)
+    stays, moves = make_sampler(3), make_sampler(3)
     stays.start(0, PARAMS[4])
     moves.start(2, PARAMS[4])
 
-    expected = [stays.sample(logits) for logits in steps]
-    drawn = [moves.sample(logits, first_slot=2) for logits in steps[:10]]
+    expected = [stays.sample(logits, [0]) for logits in steps]
+    drawn = [moves.sample(logits, [2]) for logits in steps[:10]]
     moves.start(0, PARAMS[0])
     moves.move(2, 0)
     moves.start(2, PARAMS[1])
-    drawn += [moves.sample(logits) for logits in steps[10:]]
+    drawn += [moves.sample(logits, [0]) for logits in steps[10:]]
 
     assert np.array_equal(drawn, expected)
 
@@ -109,9 +116,9 @@ def test_draws_vary_over_the_steps_and_repeat_with_the_seed():
 
     runs = []
     for _ in range(2):
-        sampler = Sampler(DIMS, 1)
+        sampler = make_sampler(1)
         sampler.start(0, params)
-        runs.append(np.concatenate([sampler.sample(logits) for _ in range(16)]))
+        runs.append(np.concatenate([sampler.sample(logits, [0]) for _ in range(16)]))
 
     assert np.array_equal(runs[0], runs[1])
     assert all(len(set(column)) > 1 for column in runs[0].T)
@@ -121,10 +128,10 @@ def test_draws_vary_over_the_steps_and_repeat_with_the_seed():
 def test_the_process_wide_random_state_is_not_touched():
     """B-33."""
     before_torch, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()
-    sampler = Sampler(DIMS, 2)
+    sampler = make_sampler(2)
     sampler.start(0, PARAMS[0])
 
-    sampler.sample(np.zeros((1, 4, 12), dtype=np.float32))
+    sampler.sample(np.zeros((1, 4, 12), dtype=np.float32), [0])
 
     assert torch.equal(torch.get_rng_state(), before_torch)
     assert np.array_equal(np.random.get_state()[1], before_numpy)
@@ -132,6 +139,6 @@ def test_the_process_wide_random_state_is_not_touched():
 
 def test_the_limits_of_the_seed_are_seeds():
     for seed in (0, 2**63 - 1):
-        sampler = Sampler(DIMS, 1)
+        sampler = make_sampler(1)
         sampler.start(0, SamplingParams(seed=seed, max_new_codes=1))
-        assert sampler.sample(np.zeros((1, 4, 12), dtype=np.float32)).shape == (1, 4)
+        assert sampler.sample(np.zeros((1, 4, 12), dtype=np.float32), [0]).shape == (1, 4)

@@ -74,7 +74,8 @@ def test_the_manifest_describes_every_file(tiny_repositories, tiny_checkpoint):
 def test_external_data_lies_beside_every_graph_in_full(tiny_repositories):
     """B-98."""
     graphs = list(tiny_repositories["fp32"].rglob("*.onnx"))
-    assert {path.name for path in graphs} == {"gpt.onnx", "text_head.onnx", "waveform.onnx"}
+    names = {"gpt.onnx", "text_head.onnx", "waveform.onnx", "dvae_encoder.onnx"}
+    assert {path.name for path in graphs} == names
 
     for path in graphs:
         (name,) = external_data_files(path)
@@ -157,6 +158,79 @@ def test_a_second_export_replaces_the_first_and_leaves_nothing_of_it(tiny_checkp
 
     assert load_manifest(tmp_path) == second
     assert list(tmp_path.rglob(first.export_id)) == []
+
+
+def test_an_export_under_a_name_leaves_the_other_set_alone_and_the_other_way_round(
+    tiny_checkpoint, tmp_path
+):
+    first = export(tiny_checkpoint, tmp_path, "int8")
+    of_chattts = files_below(tmp_path)
+
+    second = export(tiny_checkpoint, tmp_path, "int8", name="second")
+    of_second = {
+        path: digest for path, digest in files_below(tmp_path).items() if path not in of_chattts
+    }
+    assert of_chattts.items() <= files_below(tmp_path).items()
+    assert {path.split("/")[0] for path in of_second} == {
+        *("second", "second_preprocess", "second_gpt", "second_vocos_decoder")
+    }
+
+    third = export(tiny_checkpoint, tmp_path, "fp32", name="second")
+    assert of_chattts.items() <= files_below(tmp_path).items()
+    assert list(tmp_path.rglob(second.export_id)) == []
+
+    export(tiny_checkpoint, tmp_path, "fp32")
+    assert list(tmp_path.rglob(first.export_id)) == []
+    assert load_manifest(tmp_path, "second") == third
+    load_manifest(tmp_path, "second").verify(tmp_path, hashes=True)
+
+
+def test_a_named_set_is_complete_without_the_set_chattts(tiny_checkpoint, tmp_path):
+    manifest = export(tiny_checkpoint, tmp_path, "int8", name="only")
+
+    assert load_manifest(tmp_path, "only") == manifest
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("only", "only_preprocess", "only_gpt", "only_vocos_decoder")
+    }
+    assert (tmp_path / "only" / "config.pbtxt").is_file()
+    with pytest.raises(ModelLoadError, match=f"{tmp_path}: no exported model"):
+        load_manifest(tmp_path)
+
+
+def test_is_export_of_knows_the_name(tiny_checkpoint, tmp_path):
+    export(tiny_checkpoint, tmp_path, "int8", name="second")
+
+    assert is_export_of(tmp_path, tiny_checkpoint, "int8", name="second")
+    assert not is_export_of(tmp_path, tiny_checkpoint, "fp32", name="second")
+    assert not is_export_of(tmp_path, tiny_checkpoint, "int8", name="third")
+    assert not is_export_of(tmp_path, tiny_checkpoint, "int8")
+
+    with (tmp_path / "second_gpt" / "config.pbtxt").open("a") as config:
+        config.write("# of an older version")
+    assert not is_export_of(tmp_path, tiny_checkpoint, "int8", name="second")
+
+
+def test_a_failed_check_keeps_a_named_set_from_going_live(tiny_checkpoint, tmp_path):
+    former = export(tiny_checkpoint, tmp_path, "int8", name="second")
+
+    def check(checkpoint, repository, manifest):
+        assert manifest.member_directory(repository, "gpt").parents[1].name == "second_gpt"
+        raise ModelLoadError("export differs from PyTorch: gpt logits")
+
+    with pytest.raises(ModelLoadError, match="gpt logits"):
+        export(tiny_checkpoint, tmp_path, "int8", check=check, name="second")
+
+    assert load_manifest(tmp_path, "second") == former
+    assert len(list(tmp_path.glob("second_gpt/1/*/"))) == 1
+
+
+def test_the_command_exports_and_verifies_under_a_name(tiny_checkpoint, tmp_path, capsys):
+    code = main([*export_command(tiny_checkpoint, tmp_path)[3:], "--name=second", "--verify"])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "gpt logits: " in out
+    assert f"as second, {load_manifest(tmp_path, 'second').export_id}, into {tmp_path}: " in out
 
 
 def test_is_export_of_knows_a_config_that_is_not_ours(tiny_checkpoint, tmp_path):

@@ -89,17 +89,14 @@ def test_the_inverse_dft_matrix_equals_torch_istft():
 def test_decode_steps_equal_the_prefill_of_the_longer_prompt(tiny_repositories, precision):
     runner = make_runner(tiny_repositories[precision])
     ids = np.arange(200, 240, dtype=np.int32)
-    speaker = np.zeros(768, dtype=np.float32)
-    text_table = runner._text_embeddings
-    runner.prefill(0, ids[:30], speaker)
+    embeds = runner.embed_text(ids)
+    runner.prefill(0, embeds[:30])
     for position in range(30, 40):
-        # The text's own embeddings are fed as a step's, so that both ways see the same input.
-        runner.embed_codes = lambda _, position=position: text_table[ids[position]][None]
         num_cached = np.asarray([position], dtype=np.int32)
-        logits, hidden = runner.decode(np.zeros((1, 4), dtype=np.int64), num_cached)
-    stepped = logits[0].copy(), hidden[0].copy()
+        logits, hidden = runner.decode(embeds[position : position + 1], num_cached)
+    stepped = logits.copy(), hidden.copy()
 
-    whole = runner.prefill(1, ids, speaker)
+    whole = runner.prefill(1, embeds)
 
     # 8 bits: a step and a prefill take different kernels, which round activations differently.
     tolerance = 1e-4 if precision == "fp32" else 0.5
@@ -111,14 +108,13 @@ def test_every_batch_size_gives_a_row_the_same_bits(tiny_repositories):
     """B-34, B-45: prompts of different lengths side by side, no masks to get out of step."""
     for precision in ("fp32", "int8"):
         runner = make_runner(tiny_repositories[precision], max_num_seqs=8)
-        speaker = np.zeros(768, dtype=np.float32)
         lengths = np.asarray([13, 40, 21, 60, 17, 33, 12, 25], dtype=np.int32)
         for slot, length in enumerate(lengths):
-            runner.prefill(slot, np.arange(300, 300 + length, dtype=np.int32), speaker)
-        codes = np.random.default_rng(0).integers(0, 625, (8, 4))
+            runner.prefill(slot, runner.embed_text(np.arange(300, 300 + length)))
+        embeds = runner.embed_codes(np.random.default_rng(0).integers(0, 625, (8, 4)))
         wanted = None
         for size in range(1, 9):
-            logits, hiddens = runner.decode(codes[:size], lengths[:size])
+            logits, hiddens = runner.decode(embeds[:size], lengths[:size])
             rows = logits[0].tobytes(), hiddens[0].tobytes()
             wanted = wanted or rows
             assert rows == wanted, f"{precision}, batch of {size}"
@@ -126,24 +122,24 @@ def test_every_batch_size_gives_a_row_the_same_bits(tiny_repositories):
 
 def test_moving_a_slot_moves_what_its_sequence_attends_to(tiny_repositories):
     runner = make_runner(tiny_repositories["fp32"])
-    speaker = np.zeros(768, dtype=np.float32)
-    ids, codes = np.arange(50, 70, dtype=np.int32), np.asarray([[1, 2, 3, 4]])
+    prompt = runner.embed_text(np.arange(50, 70))
+    step = runner.embed_codes(np.asarray([[1, 2, 3, 4]]))
     num_cached = np.asarray([20], dtype=np.int32)
-    runner.prefill(0, ids, speaker)
-    wanted = runner.decode(codes, num_cached)[0].copy()
-    runner.prefill(2, ids, speaker)
-    runner.prefill(0, ids[::-1].copy(), speaker)
+    runner.prefill(0, prompt)
+    wanted = runner.decode(step, num_cached)[0].copy()
+    runner.prefill(2, prompt)
+    runner.prefill(0, prompt[::-1].copy())
 
     runner.kv_cache.move(2, 0, 20)
 
-    assert np.array_equal(runner.decode(codes, num_cached)[0], wanted)
+    assert np.array_equal(runner.decode(step, num_cached)[0], wanted)
 
 
 def test_a_failing_session_is_a_generation_error(tiny_repositories):
     runner = make_runner(tiny_repositories["fp32"], max_model_len=8)
 
     with pytest.raises(GenerationError, match="ONNX Runtime failed"):
-        runner.prefill(0, np.zeros(9, dtype=np.int32), np.zeros(768, dtype=np.float32))
+        runner.prefill(0, np.zeros((9, 768), dtype=np.float32))
 
 
 def test_quantised_blocks_are_within_half_a_step_of_the_weight():

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from chattts_triton.config import MAX_MODEL_LEN, EngineConfig
-from chattts_triton.engine.engine import Engine
+from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
-from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
+from chattts_triton.engine.sampler import use_one_torch_thread
 from chattts_triton.engine.sequence import FinishReason, Sequence
 from chattts_triton.manifest import load_manifest
-from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.serving.preprocess import PreprocessModel
+from chattts_triton.serving.prompt_reader import PromptReader
 from chattts_triton.vocoder.decoder import WaveformDecoder
 
 
@@ -26,8 +26,10 @@ class Utterance:
     text: str
     seed: int
     max_new_codes: int
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
     done: threading.Event = field(default_factory=threading.Event)
     sequence: Sequence | None = None
+    spoken: str = ""  # the text as preprocess hands it on
 
     def wait(self) -> Sequence:
         assert self.done.wait(timeout=120)
@@ -54,7 +56,8 @@ class Pipeline:
             exact_batching=exact_batching,
         )
         config = EngineConfig(max_num_seqs=max_num_seqs)
-        self.engine = Engine(self.runner, Sampler(manifest.dims, max_num_seqs), config)
+        self.manifest = manifest
+        self.engine = Engine(self.runner, make_samplers(manifest, max_num_seqs), config)
         self.decoder = WaveformDecoder(
             manifest.member_directory(repository, "vocos_decoder"), threads=2
         )
@@ -68,6 +71,7 @@ class Pipeline:
             "TEXT": np.asarray([[utterance.text.encode()]], dtype=np.object_),
             "SEED": np.asarray([[utterance.seed]], dtype=np.int64),
             "MAX_NEW_TOKENS": np.asarray([[utterance.max_new_codes]], dtype=np.int32),
+            **utterance.inputs,
         }
         outputs = self.preprocess.run(inputs, {})
 
@@ -75,22 +79,19 @@ class Pipeline:
             utterance.sequence = sequence
             utterance.done.set()
 
-        params = SamplingParams(
-            seed=int(outputs["SEED_USED"][0, 0]),
-            max_new_codes=int(outputs["MAX_NEW_CODES"][0, 0]),
-            temperature=float(outputs["TEMPERATURE"][0, 0]),
-            top_p=float(outputs["TOP_P"][0, 0]),
-            top_k=int(outputs["TOP_K"][0, 0]),
-            repetition_penalty=float(outputs["REPETITION_PENALTY"][0, 0]),
-        )
+        reader = PromptReader(outputs, self.manifest.dims)
+        (segment,) = reader.segments(0)
+        utterance.spoken = segment.text
+        prompting = reader.prompting(0, "test", None)
         self.engine.add_request(
             [
                 Sequence(
-                    "test",
-                    outputs["TEXT_IDS"][0],
-                    outputs["SPEAKER_EMBEDDING"][0],
-                    params,
+                    prompting.request_id,
+                    segment.text_ids,
+                    prompting.speaker_embedding,
+                    segment.params,
                     on_finished,
+                    prompt_codes=prompting.prompt_codes,
                 )
             ]
         )

@@ -46,7 +46,7 @@ def together(pipeline: Pipeline, order: random.Random) -> list[Utterance]:
 
 def assert_bit_identical(pipeline: Pipeline, got: list[Utterance], wanted: list[Utterance]) -> None:
     for one, other in zip(got, wanted, strict=True):
-        assert np.array_equal(one.sequence.codes, other.sequence.codes)
+        assert np.array_equal(one.sequence.tokens, other.sequence.tokens)
         assert one.sequence.hiddens.tobytes() == other.sequence.hiddens.tobytes()
     for one, other in zip(got[:1], wanted[:1], strict=True):
         audio = pipeline.decoder.decode(one.sequence.hiddens)

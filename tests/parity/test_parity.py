@@ -11,7 +11,6 @@ from chattts_triton.constants import num_audio_samples
 from chattts_triton.engine.sequence import FinishReason
 from chattts_triton.export.repository import export
 from chattts_triton.export.upstream import load_upstream_chat, reference_audio, reference_codes
-from chattts_triton.text.cleaner import clean
 
 TEXTS = [
     "你好，世界。",
@@ -61,14 +60,15 @@ def draw_speaker(chat, seed: int) -> str:
 
 def assert_equal_to_upstream(pipeline, chat, text: str, seed: int, max_new_codes: int) -> bool:
     """Whether the sequence ended by itself, all comparisons having held."""
-    sequence = pipeline.submit(Utterance(text, seed, max_new_codes)).wait()
+    utterance = pipeline.submit(Utterance(text, seed, max_new_codes))
+    sequence = utterance.wait()
     audio = pipeline.decoder.decode(sequence.hiddens)
 
     codes, hiddens = reference_codes(
-        chat, clean(text), draw_speaker(chat, seed), seed, max_new_codes
+        chat, utterance.spoken, draw_speaker(chat, seed), seed, max_new_codes
     )
 
-    assert np.array_equal(sequence.codes, codes)
+    assert np.array_equal(sequence.tokens, codes)
     wanted = np.clip(reference_audio(chat, hiddens), -1.0, 1.0)
     assert audio.shape == wanted.shape == (num_audio_samples(len(codes)),)
     assert len(audio) == 512 * len(codes) - 256

@@ -119,7 +119,7 @@ def test_gpt_gives_the_outputs_that_are_asked_for(server: RunningServer):
     inputs = gpt_inputs(server, ["你好"], [1], cap=3)
 
     assert set(server.call("gpt", inputs, outputs=["CODES"])) == {"CODES"}
-    assert set(server.call("gpt", inputs)) == {"HIDDENS", "NUM_CODES", "FINISH_REASON", "CODES"}
+    assert set(server.call("gpt", inputs)) == {spec.name for spec in GPT.outputs}
 
 
 def change_ids(inputs: Any) -> None:
@@ -131,13 +131,28 @@ WRONG_GPT_INPUTS: list[tuple[Callable[[Any], Any], str]] = [
     (change_ids, "TEXT_IDS: got 21178, wanted 0 to 21177"),
     (lambda i: i.update(NUM_TEXT_IDS=[[0]]), "NUM_TEXT_IDS: got 0, wanted 1 to 6"),
     (lambda i: i.update(NUM_TEXT_IDS=[[7]]), "NUM_TEXT_IDS: got 7, wanted 1 to 6"),
+    (lambda i: i.update(NUM_TEXT_IDS=[[3, -1]]), "NUM_TEXT_IDS: got [3, -1], wanted 1 to 6"),
+    (lambda i: i.update(NUM_TEXT_IDS=[[3, 3]]), "SEED: got 1, wanted 2 segments"),
+    (
+        lambda i: i.update(REFINE_IDS=[[5, 5]], NUM_REFINE_IDS=[[1, 1]]),
+        "NUM_REFINE_IDS: got 2, wanted 1 segments",
+    ),
+    (
+        lambda i: i.update(PROMPT_CODES=[[[1, 2, 3, 626]]], NUM_PROMPT_CODES=[[1]]),
+        "PROMPT_CODES: got 'codes [1, 4] up to 626', wanted (P, 4) of 0 to 625",
+    ),
+    (
+        lambda i: i.update(PROMPT_CODES=[[[1, 2, 3, 4]]], NUM_PROMPT_CODES=[[2]]),
+        "NUM_PROMPT_CODES: got 2, wanted 1 to 1",
+    ),
+    (lambda i: i.update(SEGMENT_TEXT=[[b"\xff"]]), "SEGMENT_TEXT: got b'\\xff', wanted UTF-8"),
     (lambda i: i.update(SPEAKER_EMBEDDING=[[1.0] * 5]), "SPEAKER_EMBEDDING: got 5"),
     (lambda i: i.update(SEED=[[-1]]), "SEED: got -1"),
     (lambda i: i.update(TEMPERATURE=[[float("nan")]]), "TEMPERATURE: got nan"),
     (lambda i: i.update(MAX_NEW_CODES=[[2049]]), "MAX_NEW_TOKENS: got 2049"),
     (
-        lambda i: i.update(TEXT_IDS=[[1] * 2000], NUM_TEXT_IDS=[[2000]], MAX_NEW_CODES=[[2048]]),
-        "TEXT_IDS: got 2000, wanted 1 to 1024 ids",
+        lambda i: i.update(TEXT_IDS=[[1] * 3000], NUM_TEXT_IDS=[[3000]], MAX_NEW_CODES=[[2048]]),
+        "TEXT_IDS: got 3000, wanted a prompt of 1 to 2048 tokens",
     ),
 ]
 

@@ -9,8 +9,7 @@ import pytest
 from triton_calls import OUTPUT_NAMES, RunningServer, infer_input, json_input, text_tensors
 
 from chattts_triton.constants import num_audio_samples
-from chattts_triton.serving.preprocess import SPEAKER_STATISTICS_FILE
-from chattts_triton.voice import SpeakerStatistics, encode_speaker
+from chattts_triton.voices.speaker import STATISTICS_FILE, SpeakerStatistics, encode_speaker
 
 TEXT = "你好，世界。"
 CAP = 6
@@ -88,6 +87,8 @@ def test_b_59_the_outputs_have_the_declared_types_and_shapes(server: RunningServ
         "AUDIO_LENGTH": (np.int64, (1, 1)),
         "SEED_USED": (np.int64, (1, 1)),
         "FINISH_REASON": (np.object_, (1, 1)),
+        "REFINED_TEXT": (np.object_, (1, 1)),
+        "WARNINGS": (np.object_, (1, 1)),
     }
     assert length in {num_audio_samples(steps) for steps in range(1, CAP + 1)}
     assert outputs["FINISH_REASON"][0, 0] in (b"stop", b"length")
@@ -138,7 +139,7 @@ def test_the_rows_of_a_call_have_options_of_their_own(server: RunningServer):
 
 def test_b_49_the_speaker_string_of_a_seeds_voice_gives_the_same_audio(server: RunningServer):
     directory = server.manifest.member_directory(server.repository, "preprocess")
-    voice = encode_speaker(SpeakerStatistics(directory / SPEAKER_STATISTICS_FILE).draw(8))
+    voice = encode_speaker(SpeakerStatistics(directory / STATISTICS_FILE).draw(8))
 
     by_seed = server.speak_one(TEXT, SEED=8, MAX_NEW_TOKENS=CAP)
     by_voice = server.speak_one(TEXT, SEED=8, MAX_NEW_TOKENS=CAP, VOICE=voice)

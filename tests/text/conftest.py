@@ -6,7 +6,9 @@ import pytest
 from text_fixtures import SPECIAL_TOKENS, build_tokenizer, write_preprocess_files
 from tokenizers import Tokenizer
 
+from chattts_triton.export.upstream import homophones_map
 from chattts_triton.serving.preprocess import PreprocessModel
+from chattts_triton.text.normalizer import TextNormalizer
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +36,8 @@ def statistics(preprocess_directory: Path) -> npt.NDArray[np.float16]:
 @pytest.fixture(scope="session")
 def preprocess(preprocess_directory: Path, special_ids: dict[str, int]) -> PreprocessModel:
     return PreprocessModel(preprocess_directory, special_ids)
+
+
+@pytest.fixture(scope="session")
+def normalizer() -> TextNormalizer:
+    return TextNormalizer(homophones_map())

@@ -22,7 +22,8 @@ from chattts_triton.serving.edge import NUMPY_DTYPES, Tensors
 from chattts_triton.serving.options import MAX_FRESH_SEED, TRITON_PARAMETERS
 from chattts_triton.serving.preprocess import PreprocessModel
 from chattts_triton.tensors import MAX_BATCH_SIZE, OPTIONS, PREPROCESS
-from chattts_triton.voice import SpeakerStatistics, encode_speaker, speaker_embedding
+from chattts_triton.voices.prompt_codes import encode_prompt_codes
+from chattts_triton.voices.speaker import SpeakerStatistics, encode_speaker, speaker_embedding
 
 NO_PARAMETERS: dict[str, object] = {}
 OPTION_DTYPES = {spec.name: spec.dtype for spec in PREPROCESS.inputs}
@@ -55,12 +56,13 @@ def assert_same(left: Tensors, right: Tensors) -> None:
 def test_outputs_have_the_declared_names_dtypes_and_shapes(preprocess: PreprocessModel) -> None:
     outputs = preprocess.run(tensors(TEXT=["你好", "hello world", "好"]), NO_PARAMETERS)
 
-    assert list(outputs) == [spec.name for spec in PREPROCESS.outputs]
+    assert set(outputs) == {spec.name for spec in PREPROCESS.outputs}
     for spec in PREPROCESS.outputs:
         array = outputs[spec.name]
         assert array.dtype == NUMPY_DTYPES[spec.dtype]
         assert array.shape[0] == 3
-        assert array.ndim == 2
+        assert array.ndim == 1 + len(spec.shape)
+        assert array.size > 0
     assert outputs["SPEAKER_EMBEDDING"].shape == (3, HIDDEN_SIZE)
 
 
@@ -77,6 +79,7 @@ def test_left_out_options_are_the_defaults_sent(preprocess: PreprocessModel) -> 
         MAX_NEW_TOKENS=default_max_new_codes(2),
         REFINE=False,
         LANG="",
+        TRIM=False,
     )
 
     outputs = preprocess.run(tensors(TEXT="你好", SEED=7), NO_PARAMETERS)
@@ -159,22 +162,19 @@ def test_b_12_an_empty_text_is_refused_and_the_next_request_served(
     assert preprocess.run(tensors(TEXT="好"), NO_PARAMETERS)["NUM_TEXT_IDS"].item() == 5
 
 
-def test_a_text_longer_than_the_prompt_may_be_is_refused(
-    preprocess_directory: Path, special_ids: dict[str, int]
+def test_a_text_longer_than_the_limit_is_refused(preprocess: PreprocessModel) -> None:
+    message = refusal(preprocess, tensors(TEXT="好" * 5001))
+
+    assert message == "TEXT: got 5001 characters, wanted at most 5000"
+    assert refusal(preprocess, tensors(TEXT=["好", "好" * 5001])).startswith("TEXT[1]: ")
+
+
+def test_no_segment_of_the_longest_text_is_too_long_for_a_prompt(
+    preprocess: PreprocessModel,
 ) -> None:
-    small = PreprocessModel(preprocess_directory, special_ids, max_text_ids=10)
-
-    assert small.run(tensors(TEXT="好" * 6), NO_PARAMETERS)["NUM_TEXT_IDS"].item() == 10
-    message = refusal(small, tensors(TEXT="好" * 7))
-    assert message == "TEXT: got a text of 11 ids, wanted at most 10"
-    assert refusal(small, tensors(TEXT=["好", "好" * 7])).startswith("TEXT[1]: ")
-
-
-def test_the_longest_prompt_is_1024_ids(preprocess: PreprocessModel) -> None:
-    outputs = preprocess.run(tensors(TEXT="好" * 1020), NO_PARAMETERS)
-
-    assert outputs["TEXT_IDS"].shape == (1, 1024)
-    assert refusal(preprocess, tensors(TEXT="好" * 1021)).startswith("TEXT: got a text of 1025 ids")
+    for text in ("好" * 5000, "hello " * 833, "9" * 5000):
+        outputs = preprocess.run(tensors(TEXT=text), NO_PARAMETERS)
+        assert outputs["NUM_TEXT_IDS"].max() <= 1024
 
 
 # Seeds
@@ -332,24 +332,82 @@ def test_another_language_is_refused(preprocess: PreprocessModel, language: str 
     assert refusal(preprocess, batch).startswith("LANG[1]: got ")
 
 
-def test_lang_decides_the_marks_of_a_text_without_letters(
-    preprocess: PreprocessModel, tokenizer: Tokenizer
-) -> None:
+def test_lang_decides_how_a_text_without_letters_is_read(preprocess: PreprocessModel) -> None:
     outputs = preprocess.run(tensors(TEXT=["9!"] * 3, LANG=["zh", "en", ""]), NO_PARAMETERS)
 
-    marks = [tokenizer.id_to_token(ids[4]) for ids in outputs["TEXT_IDS"]]
-    assert marks == ["。", ".", "。"]
+    texts = [segments[0].decode() for segments in outputs["SEGMENT_TEXT"]]
+    assert texts == ["九。", "nine.", "九。"]
 
 
-def test_refinement_is_refused_and_not_ignored(preprocess: PreprocessModel) -> None:
-    message = refusal(preprocess, tensors(TEXT="好", REFINE=True))
+def test_only_rows_that_ask_for_it_get_prompts_of_a_refinement(
+    preprocess: PreprocessModel, special_ids: dict[str, int]
+) -> None:
+    outputs = preprocess.run(tensors(TEXT=["好", "好"], REFINE=[False, True]), NO_PARAMETERS)
 
-    assert message == "REFINE: got True, wanted false: refinement is not available yet"
-    assert refusal(preprocess, tensors(TEXT="好"), {"refine": True}) == message
-    assert refusal(preprocess, tensors(TEXT=["好"] * 2, REFINE=[False, True])).startswith(
-        "REFINE[1]: "
-    )
-    preprocess.run(tensors(TEXT="好", REFINE=False), {"refine": False})
+    assert outputs["NUM_REFINE_IDS"].tolist() == [[0], [3]]
+    start, end = special_ids["[Sbreak]"], special_ids["[Pbreak]"]
+    assert outputs["REFINE_IDS"][1][[0, 2]].tolist() == [start, end]
+    by_parameter = preprocess.run(tensors(TEXT="好"), {"refine": True})
+    assert by_parameter["NUM_REFINE_IDS"].tolist() == [[3]]
+
+
+def test_segments_have_seeds_of_their_own_and_the_first_has_the_texts(
+    preprocess: PreprocessModel,
+) -> None:
+    text = "今天天气很好我们去公园走走看看花听听鸟叫然后回家喝茶。" * 4
+
+    outputs = preprocess.run(tensors(TEXT=[text, "好"], SEED=[7, 7]), NO_PARAMETERS)
+
+    seeds = outputs["SEED"]
+    num_segments = int((outputs["NUM_TEXT_IDS"][0] > 0).sum())
+    assert num_segments > 1
+    assert seeds[0, 0] == seeds[1, 0] == 7
+    assert len(set(seeds[0].tolist())) == num_segments
+    assert (seeds[0] >= 0).all()
+    assert outputs["NUM_TEXT_IDS"][1, 1:].tolist() == [0] * (num_segments - 1)
+    assert outputs["PAUSE_SAMPLES"][0, num_segments - 1] == 0
+    assert (outputs["PAUSE_SAMPLES"][0, : num_segments - 1] > 0).all()
+
+
+def write_voice(directory: Path, text: str) -> Path:
+    sample = encode_prompt_codes(np.arange(40, dtype=np.int32).reshape(10, 4))
+    entry = {
+        "seed": 3,
+        "description": "A sample.",
+        "language": "any",
+        "tags": [],
+        "prompt": sample,
+        "text": text,
+    }
+    path = directory / "voices.json"
+    path.write_text(json.dumps({"voices": {"sampled": entry}}), encoding="utf-8")
+    return path
+
+
+def test_a_voice_with_a_sample_brings_its_codes_and_its_transcript(
+    preprocess_directory: Path, special_ids: dict[str, int], tmp_path: Path
+) -> None:
+    write_voice(tmp_path, "你好！")
+    model = PreprocessModel(preprocess_directory, special_ids, tmp_path)
+
+    outputs = model.run(tensors(TEXT=["好", "好"], VOICE=["sampled", ""]), NO_PARAMETERS)
+
+    assert outputs["NUM_PROMPT_CODES"].tolist() == [[10], [0]]
+    assert outputs["PROMPT_CODES"][0].tolist() == np.arange(40).reshape(10, 4).tolist()
+    assert [row[0].decode() for row in outputs["PROMPT_TEXT"]] == ["你好。", ""]
+    with_sample, without = outputs["NUM_TEXT_IDS"][:, 0]
+    assert with_sample == without + 3
+
+
+def test_a_transcript_that_does_not_fit_into_the_prompt_is_refused(
+    preprocess_directory: Path, special_ids: dict[str, int], tmp_path: Path
+) -> None:
+    write_voice(tmp_path, "好" * 1000)
+    model = PreprocessModel(preprocess_directory, special_ids, tmp_path)
+
+    message = refusal(model, tensors(TEXT="好" * 30, VOICE="sampled"))
+
+    assert message.startswith("TEXT: got a text of 1034 ids, wanted at most 1024")
 
 
 def test_parameters_do_what_the_tensors_do_for_every_row(preprocess: PreprocessModel) -> None:
@@ -363,6 +421,7 @@ def test_parameters_do_what_the_tensors_do_for_every_row(preprocess: PreprocessM
         "MAX_NEW_TOKENS": 12,
         "REFINE": False,
         "LANG": "en",
+        "TRIM": True,
         "VOICE": encode_speaker(np.arange(HIDDEN_SIZE)),
     }
     texts = tensors(TEXT=["9!", "你好"])
@@ -394,7 +453,7 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones(
     assert message.startswith(f"'{name[:50]}")
     assert message.endswith(
         ": unknown parameter, known are lang, max_new_tokens, refine, repetition_penalty, seed, "
-        "speed, temperature, top_k, top_p, voice"
+        "speed, temperature, top_k, top_p, trim, voice"
     )
     assert len(message) < 250
 

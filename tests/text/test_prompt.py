@@ -15,6 +15,8 @@ from chattts_triton.text.cleaner import clean
 from chattts_triton.text.prompt import PromptEncoder
 from chattts_triton.text.tags import TAGS
 
+PROMPT_TOKENS = ["[Stts]", "[spk_emb]", "[Ptts]", "[Sbreak]", "[Pbreak]", "[Ebreak]", "[break_0]"]
+
 
 @pytest.fixture(scope="module")
 def encoder(preprocess_directory: Path, special_ids: dict[str, int]) -> PromptEncoder:
@@ -163,7 +165,7 @@ def test_ids_that_are_not_those_of_the_manifest_are_a_load_error(
         PromptEncoder(path, special_ids | {"[no_such]": 5})
 
 
-@pytest.mark.parametrize("token", ["[Stts]", "[spk_emb]", "[Ptts]"])
+@pytest.mark.parametrize("token", PROMPT_TOKENS)
 def test_a_manifest_without_a_token_of_the_prompt_is_a_load_error(
     preprocess_directory: Path, special_ids: dict[str, int], token: str
 ) -> None:
@@ -214,7 +216,8 @@ def upstream_tokenizer(standin_tokenizer: Path) -> Any:
 def test_ids_are_those_of_upstreams_tokenizer(
     standin_tokenizer: Path, upstream_tokenizer: Any, text: str
 ) -> None:
-    special = {"[Stts]": 21131, "[spk_emb]": 21143, "[Ptts]": 21132}
+    file = Tokenizer.from_file(str(standin_tokenizer / "tokenizer.json"))
+    special = {token: file.token_to_id(token) for token in PROMPT_TOKENS}
     encoder = PromptEncoder(standin_tokenizer / "tokenizer.json", special)
     cleaned = clean(text)
 

@@ -1,6 +1,7 @@
 """docs/text.md says what the code does, row by row."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,18 @@ from chattts_triton.sampling_params import MAX_SEED, RANGES, SamplingParams
 from chattts_triton.serving.options import TRITON_PARAMETERS
 from chattts_triton.tensors import OPTIONS
 from chattts_triton.text.characters import LATIN_LETTERS, TABLE, Kind, classify
-from chattts_triton.text.cleaner import MAX_TEXT_BYTES, MAX_WORD_CHARACTERS, clean
+from chattts_triton.text.cleaner import MAX_TEXT_BYTES, MAX_WORD_CHARACTERS
+from chattts_triton.text.figure_patterns import KINDS
+from chattts_triton.text.normalizer import MAX_CHARACTERS, TextNormalizer
+from chattts_triton.text.segments import (
+    COMMA_PAUSE_MS,
+    MAX_LENGTH,
+    MIN_LENGTH,
+    STOP_PAUSE_MS,
+    TARGET_LENGTH,
+)
 from chattts_triton.text.tags import TAGS
+from chattts_triton.text.units import ADDRESS_SIGNS, CURRENCIES, OPERATORS, SCALES, UNITS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "text.md").read_text(encoding="utf-8")
 
@@ -71,8 +82,62 @@ def test_every_kind_but_the_internal_ones_is_documented() -> None:
 
 
 @pytest.mark.parametrize(("text", "wanted"), table("Examples"))
-def test_examples_become_what_the_page_says(text: str, wanted: str) -> None:
-    assert clean(text[1:-1]) == wanted[1:-1]
+def test_examples_become_what_the_page_says(
+    normalizer: TextNormalizer, text: str, wanted: str
+) -> None:
+    assert normalizer.normalize(text[1:-1]).text == wanted[1:-1]
+
+
+FIGURES = table("Figures")
+
+
+def test_every_kind_of_figure_is_documented_in_its_order() -> None:
+    assert [row[0] for row in FIGURES] == list(KINDS)
+
+
+@pytest.mark.parametrize("cell", [cell for row in FIGURES for cell in row[1:] if cell])
+def test_figures_become_what_the_page_says(normalizer: TextNormalizer, cell: str) -> None:
+    text, wanted = (part.strip("`") for part in cell.split(" → "))
+
+    assert normalizer.normalize(text).text == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "signs"),
+    [
+        ("units", UNITS),
+        ("currencies", CURRENCIES),
+        ("scales of money", SCALES),
+        ("operators", OPERATORS),
+        ("signs of an address", ADDRESS_SIGNS),
+    ],
+)
+def test_the_signs_beside_figures_are_those_of_the_code(
+    name: str, signs: Mapping[str, object]
+) -> None:
+    documented = dict(table("Figures", index=1))
+
+    assert documented[name].strip("`").split(" ") == list(signs)
+
+
+def test_the_lengths_and_pauses_of_segments_are_those_of_the_code() -> None:
+    section = PAGE.split("\n## Segments\n")[1].split("\n## ")[0]
+
+    for text in (
+        f"joined up to a length of {TARGET_LENGTH}, shorter ones than {MIN_LENGTH} up to",
+        f"longer than {MAX_LENGTH} is cut evenly",
+        f"{STOP_PAUSE_MS} ms after `。` and `.`, {COMMA_PAUSE_MS} ms after `，` `、` `,`",
+    ):
+        assert text in section
+
+
+def test_the_reviewed_paragraph_is_read_as_the_page_says(normalizer: TextNormalizer) -> None:
+    section = PAGE.split("\n## A paragraph, reviewed\n")[1].split("\n## ")[0]
+    paragraph = re.findall("(?m)^> (.*)$", section)[0]
+
+    segments = normalizer.normalize(paragraph).segments
+
+    assert re.findall(r"(?m)^\d+\. (.*)$", section) == [segment.text for segment in segments]
 
 
 def test_control_tags_are_those_of_the_code() -> None:
@@ -100,9 +165,9 @@ def test_options_and_their_bounds_are_those_of_the_code() -> None:
 
 
 def test_the_limits_of_a_text_are_those_of_the_code() -> None:
-    assert f"more than {MAX_TEXT_BYTES:,} of them" in PAGE
+    assert f"more than {MAX_TEXT_BYTES:,} of them, or more than {MAX_CHARACTERS:,}" in PAGE
     assert f"more than {MAX_TEXT_IDS:,} ids" in PAGE
-    assert f"more than {MAX_WORD_CHARACTERS} letters and digits" in PAGE
+    assert f"more than {MAX_WORD_CHARACTERS} letters" in PAGE
 
 
 def test_the_parameters_of_triton_are_named() -> None:

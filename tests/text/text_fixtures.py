@@ -1,5 +1,6 @@
 """A small tokenizer and speaker statistics in the layout that `export` writes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,8 @@ def build_tokenizer() -> Tokenizer:
 
 def write_preprocess_files(directory: Path) -> None:
     build_tokenizer().save(str(directory / "tokenizer.json"))
+    homophones = json.dumps({"雎": "居"}, ensure_ascii=False)
+    (directory / "homophones.json").write_text(homophones, encoding="utf-8")
     generator = np.random.default_rng(0)
     mean = generator.normal(0, 1, HIDDEN_SIZE)
     deviation = generator.uniform(0.5, 2, HIDDEN_SIZE)

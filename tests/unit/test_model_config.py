@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from chattts_triton.errors import ModelLoadError
+from chattts_triton.export.names import named_config
 from chattts_triton.export.repository import template_directory
 from chattts_triton.serving.model_config import check_configs
 from chattts_triton.tensors import CHATTTS, GPT, PREPROCESS, VOCOS_DECODER
@@ -225,7 +226,7 @@ def test_an_ensemble_with_a_name_or_another_platform_is_named(repository: Path):
 
 
 WIRES: list[tuple[str, str, str, str, str]] = [
-    ("gpt", "input_map", "SEED", "num_text_ids", "input SEED: num_text_ids is TYPE_INT32 [1], "),
+    ("gpt", "input_map", "SEED", "num_text_ids", "input SEED: num_text_ids is TYPE_INT32 [-1], "),
     ("vocos_decoder", "input_map", "HIDDENS", "speaker_embedding", "input HIDDENS: speaker_emb"),
     ("vocos_decoder", "input_map", "SEED", "SEED", "required, but SEED is optional"),
     ("gpt", "input_map", "TEXT_IDS", "hiddens", "reads hiddens, which nothing before it writes"),
@@ -349,10 +350,105 @@ def test_a_copy_in_place_of_the_link_is_named(repository: Path):
     assert refusal(repository) == f"{repository / 'chattts'}: wanted a link to {ENSEMBLE}"
 
 
-def test_an_ensemble_of_another_directory_is_checked_by_its_name(repository: Path):
-    (repository / ENSEMBLE).rename(repository / "other_ensemble")
-    (repository / "chattts").unlink()
-    (repository / "chattts").symlink_to("other_ensemble")
+@pytest.fixture
+def with_second_set(repository: Path) -> Path:
+    """The committed models, and the same under the name `second`."""
+    for model in SPECS:
+        directory = repository / second(model)
+        shutil.copytree(repository / model, directory)
+        config = directory / "config.pbtxt"
+        config.write_text(named_config(config.read_text(encoding="utf-8"), "second"))
+    return repository
 
-    check_configs(repository, "other_ensemble")
-    assert refusal(repository) == f"{repository / ENSEMBLE / 'config.pbtxt'}: missing"
+
+def second(model: str) -> str:
+    return "second" if model == ENSEMBLE else f"second_{model}"
+
+
+def set_name_of(config: Any, name: str) -> None:
+    config.parameters["ensemble"].string_value = name
+
+
+def test_a_second_set_passes(with_second_set: Path):
+    check_configs(with_second_set)
+
+
+@pytest.mark.parametrize(("model", "side", "name"), TENSORS)
+def test_b_74_a_tensor_of_another_type_in_a_second_set_is_named(
+    with_second_set: Path, model: str, side: str, name: str
+):
+    change(
+        with_second_set,
+        second(model),
+        lambda config: setattr(tensor_of(config, side, name), "data_type", pb.TYPE_UINT8),
+    )
+
+    assert refusal(with_second_set).startswith(f"{second(model)}: {side} {name}: got ")
+
+
+@pytest.mark.parametrize("model", SPECS)
+def test_a_model_that_a_second_set_lacks_is_named(with_second_set: Path, model: str):
+    shutil.rmtree(with_second_set / second(model))
+
+    assert (
+        refusal(with_second_set) == f"{with_second_set / second(model) / 'config.pbtxt'}: missing"
+    )
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_second_set_is_checked_in_all_that_the_first_is(with_second_set: Path, member: str):
+    directory = second(member)
+    model_file = with_second_set / directory / "1" / "model.py"
+
+    model_file.unlink()
+    assert refusal(with_second_set) == f"{model_file}: missing"
+
+    change(with_second_set, directory, lambda config: setattr(config, "name", member))
+    assert refusal(with_second_set) == f"{directory}: name: got '{member}', wanted '{directory}'"
+
+
+def test_a_parameter_that_the_engine_of_a_second_set_does_not_take_is_named(with_second_set: Path):
+    def set_parameter(config: Any) -> None:
+        config.parameters["max_waiting"].string_value = "-1"
+
+    change(with_second_set, "second_gpt", set_parameter)
+
+    assert refusal(with_second_set).startswith("second_gpt: parameter max_waiting: got -1")
+
+
+def test_a_wire_of_a_second_set_that_is_cut_is_named(with_second_set: Path):
+    def cut(config: Any) -> None:
+        del config.ensemble_scheduling.step[1].output_map["HIDDENS"]
+
+    change(with_second_set, "second", cut)
+
+    assert refusal(with_second_set) == (
+        "second: step second_vocos_decoder: input HIDDENS: reads hiddens, which nothing before it "
+        "writes"
+    )
+
+
+@pytest.mark.parametrize(("ensemble", "step"), [("second", "gpt"), (ENSEMBLE, "second_gpt")])
+def test_a_step_of_another_sets_member_is_named(with_second_set: Path, ensemble: str, step: str):
+    def rename(config: Any) -> None:
+        config.ensemble_scheduling.step[1].model_name = step
+
+    change(with_second_set, ensemble, rename)
+
+    assert refusal(with_second_set) == f"{ensemble}: step '{step}': a member of another set"
+
+
+def test_a_member_that_says_it_is_of_another_set_is_named(with_second_set: Path):
+    change(with_second_set, "second_gpt", lambda config: config.parameters.pop("ensemble"))
+    assert refusal(with_second_set) == (
+        "second_gpt: parameter ensemble: got 'chattts', wanted 'second'"
+    )
+
+    change(with_second_set, "gpt", lambda config: set_name_of(config, "second"))
+    assert refusal(with_second_set) == "gpt: parameter ensemble: got 'second', wanted 'chattts'"
+
+
+def test_a_member_of_a_set_that_is_not_there_is_named(repository: Path):
+    change(repository, "gpt", lambda config: set_name_of(config, "elsewhere"))
+
+    assert refusal(repository) == "gpt: parameter ensemble: got 'elsewhere', wanted 'chattts'"

@@ -5,33 +5,25 @@ A speaker string is base16384 text of a raw LZMA2 stream of float16 values, litt
 
 from __future__ import annotations
 
-import lzma
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pybase16384
 import torch
 from torch.nn.functional import normalize
 
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
-
-# A window of 64 KiB holds any vector and gives upstream's strings byte for byte; its 64 MiB would
-# be set aside for every string read, and ten times that for every one written.
-_FILTERS: list[dict[str, int]] = [
-    {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 16}
-]
-
-# 7 bytes are 4 characters of 14 bits from U+4E00 on; of a last group of r bytes only the
-# characters that are needed follow, and then U+3D00 + r. The library trusts its input (it raises
-# SystemError on some, and reads "abc" as nothing), so only whole strings of this form reach it.
-_DIGIT = "[\u4e00-\u8dff]"
-_BASE16384 = re.compile(
-    f"(?:{_DIGIT}{{4}})*"
-    f"(?:{_DIGIT}\u3d01|{_DIGIT}{{2}}[\u3d02\u3d03]|{_DIGIT}{{3}}[\u3d04\u3d05]|{_DIGIT}{{4}}\u3d06)?"
+from chattts_triton.voices.packed_string import (
+    compress,
+    decompress,
+    from_base16384,
+    max_characters,
+    to_base16384,
 )
+from chattts_triton.voices.prompt_codes import is_sample_string
+
+STATISTICS_FILE = "speaker_statistics.npy"
 _WANTED = "a ChatTTS speaker string"
 
 
@@ -102,20 +94,19 @@ def decode_speaker(text: str, hidden_size: int, field: str = "VOICE") -> npt.NDA
     Raises:
         InvalidRequestError: It is no speaker string, cut short, or of another width.
     """
-    # LZMA2 adds a few bytes to what it cannot compress, and a byte is 8/14 of a character.
-    if len(text) > 2 * hidden_size + 64:
-        raise InvalidRequestError(f"{field}: got {len(text)} characters, wanted {_WANTED}")
-    if not _BASE16384.fullmatch(text):
-        raise InvalidRequestError.of(field, text, _WANTED)
     num_bytes = 2 * hidden_size
-    decompressor = lzma.LZMADecompressor(format=lzma.FORMAT_RAW, filters=_FILTERS)
     try:
-        packed = pybase16384.decode_from_string(text)
-        raw = decompressor.decompress(packed, max_length=num_bytes + 1)
-    except lzma.LZMAError:
-        raise InvalidRequestError.of(field, text, _WANTED) from None
-    if len(raw) != num_bytes or not decompressor.eof or decompressor.unused_data:
-        raise InvalidRequestError.of(field, text, f"{_WANTED} of {hidden_size} values, in full")
+        if len(text) > max_characters(num_bytes):
+            raise ValueError(f"longer than {max_characters(num_bytes)} characters")
+        raw = decompress(from_base16384(text), num_bytes)
+    except ValueError:
+        wanted = f"{_WANTED} of {hidden_size} values, in full"
+        if is_sample_string(text):  # the two kinds of string look alike
+            wanted += (
+                "; this one holds the codes of an audio sample, which is the `prompt` of a voice "
+                "in voices.json and no voice by itself"
+            )
+        raise InvalidRequestError.of(field, text, wanted) from None
     vector = np.frombuffer(raw, dtype="<f2").astype(np.float16)
     if not np.isfinite(vector).all():
         raise InvalidRequestError.of(field, text, f"{_WANTED} of finite values")
@@ -132,6 +123,4 @@ def encode_speaker(vector: npt.NDArray[Any]) -> str:
         half = np.asarray(vector).astype("<f2")
     if half.ndim != 1 or half.size == 0 or not np.isfinite(half).all():
         raise InvalidRequestError("VOICE: wanted a vector (hidden,) of values finite in float16")
-    packed = lzma.compress(half.tobytes(), format=lzma.FORMAT_RAW, filters=_FILTERS)
-    text: str = pybase16384.encode_to_string(packed)
-    return text
+    return to_base16384(compress(half.tobytes()))

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from text_fixtures import HIDDEN_SIZE
+from voices_fixtures import FULL_SIZE, HIDDEN_SIZE, SAMPLE_STRING, random_codes
 
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
-from chattts_triton.export.upstream import import_upstream
-from chattts_triton.voice import (
+from chattts_triton.voices.prompt_codes import encode_prompt_codes
+from chattts_triton.voices.speaker import (
     SpeakerStatistics,
     decode_speaker,
     encode_speaker,
@@ -22,7 +22,6 @@ from chattts_triton.voice import (
 )
 
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 16}]
-FULL_SIZE = 768
 
 
 def speaker_string(raw: bytes) -> str:
@@ -43,37 +42,31 @@ def plain_base16384(text: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def speakers(preprocess_directory: Path) -> SpeakerStatistics:
-    return SpeakerStatistics(preprocess_directory / "speaker_statistics.npy")
-
-
-@pytest.fixture(scope="module")
-def upstream_speaker(statistics: npt.NDArray[np.float16]) -> Any:
-    import_upstream()
-    from ChatTTS.model.speaker import Speaker
-
-    mean, deviation = statistics
+def upstream_speaker(
+    statistics_values: npt.NDArray[np.float16], upstream_speaker_class: Any
+) -> Any:
+    mean, deviation = statistics_values
     packed = pybase16384.encode_to_string(np.concatenate([deviation, mean]).tobytes())
-    return Speaker(HIDDEN_SIZE, packed)
+    return upstream_speaker_class(HIDDEN_SIZE, packed)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 42, 2222, 2**31, 2**32 + 5, 2**63 - 1])
 def test_b_32_a_drawn_voice_is_upstreams_of_the_same_seed(
-    speakers: SpeakerStatistics, upstream_speaker: Any, seed: int
+    statistics: SpeakerStatistics, upstream_speaker: Any, seed: int
 ) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         text = upstream_speaker.sample_random()
 
-    assert encode_speaker(speakers.draw(seed)) == text
-    assert np.array_equal(decode_speaker(text, HIDDEN_SIZE), speakers.draw(seed))
+    assert encode_speaker(statistics.draw(seed)) == text
+    assert np.array_equal(decode_speaker(text, HIDDEN_SIZE), statistics.draw(seed))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_an_embedding_is_what_upstream_puts_into_the_prompt(
-    speakers: SpeakerStatistics, upstream_speaker: Any, seed: int
+    statistics: SpeakerStatistics, upstream_speaker: Any, seed: int
 ) -> None:
-    vector = speakers.draw(seed)
+    vector = statistics.draw(seed)
     embeds = torch.zeros(1, 3, HIDDEN_SIZE)
     ids = torch.tensor([[[5], [7], [9]]])
 
@@ -84,20 +77,20 @@ def test_an_embedding_is_what_upstream_puts_into_the_prompt(
 
 
 def test_b_30_b_31_a_seed_is_one_voice_and_three_seeds_are_three(
-    speakers: SpeakerStatistics,
+    statistics: SpeakerStatistics,
 ) -> None:
-    vectors = {speakers.draw(seed).tobytes() for seed in (1, 2, 3)}
+    vectors = {statistics.draw(seed).tobytes() for seed in (1, 2, 3)}
 
     assert len(vectors) == 3
-    assert speakers.draw(42).tobytes() == speakers.draw(42).tobytes()
+    assert statistics.draw(42).tobytes() == statistics.draw(42).tobytes()
 
 
 def test_b_33_drawing_leaves_the_random_state_of_the_process_alone(
-    speakers: SpeakerStatistics,
+    statistics: SpeakerStatistics,
 ) -> None:
     before = (torch.get_rng_state().tolist(), str(np.random.get_state()), random.getstate())
 
-    speakers.draw(7)
+    statistics.draw(7)
 
     after = (torch.get_rng_state().tolist(), str(np.random.get_state()), random.getstate())
     assert after == before
@@ -130,14 +123,6 @@ def test_a_vector_that_float16_cannot_hold_is_not_encoded(vector: npt.NDArray[An
 
 
 VALID = encode_speaker(random_vector(1))
-SAMPLE_CODES = pybase16384.encode_to_string(  # the string of an audio sample: (4, 100) codes
-    np.array([4, 100], "<u2").tobytes()
-    + lzma.compress(
-        np.random.default_rng(2).integers(0, 626, 400).astype("<u2").tobytes(),
-        format=lzma.FORMAT_RAW,
-        filters=FILTERS,
-    )
-)
 INFINITE = random_vector(1).astype(np.float16)
 INFINITE[5] = np.inf
 
@@ -154,7 +139,7 @@ INFINITE[5] = np.inf
         pytest.param(VALID + "㴆", id="tail twice"),
         pytest.param("a" + VALID, id="letter before"),
         pytest.param(" " + VALID, id="space before"),
-        pytest.param(SAMPLE_CODES, id="audio sample"),
+        pytest.param(SAMPLE_STRING, id="audio sample"),
         pytest.param(speaker_string(b""), id="empty"),
         pytest.param(speaker_string(bytes(2 * FULL_SIZE - 2)), id="one value less"),
         pytest.param(speaker_string(bytes(2 * FULL_SIZE + 1)), id="one byte more"),
@@ -169,6 +154,21 @@ INFINITE[5] = np.inf
 def test_b_48_what_is_no_speaker_string_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"^VOICE\[2\]: got .*wanted a ChatTTS speaker"):
         decode_speaker(text, FULL_SIZE, "VOICE[2]")
+
+
+@pytest.mark.parametrize("num_codes", [1, 100, 1024])
+def test_b_48_a_sample_string_is_called_by_its_name(num_codes: int) -> None:
+    text = encode_prompt_codes(random_codes(num_codes))
+
+    with pytest.raises(InvalidRequestError, match=r"^VOICE: .* the codes of an audio sample, "):
+        decode_speaker(text, FULL_SIZE)
+
+
+def test_b_48_what_is_cut_short_is_not_called_a_sample() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_speaker(SAMPLE_STRING[:-1], FULL_SIZE)
+
+    assert str(caught.value).endswith("wanted a ChatTTS speaker string of 768 values, in full")
 
 
 BASE16384_CHARACTERS = st.characters(min_codepoint=0x4E00, max_codepoint=0x8DFF)

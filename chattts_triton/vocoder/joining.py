@@ -1,0 +1,40 @@
+"""The audio of several segments as one: silence trimmed where wanted, pauses between."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from chattts_triton.constants import SAMPLE_RATE_HZ
+
+Audio = npt.NDArray[np.float32]
+
+SILENCE_DBFS = -60.0
+KEPT_SILENCE_MS = 50
+_SILENCE = 10 ** (SILENCE_DBFS / 20)
+_KEPT_SAMPLES = SAMPLE_RATE_HZ * KEPT_SILENCE_MS // 1000
+
+
+def trim_silence(audio: Audio) -> Audio:
+    """Cut leading and trailing silence below -60 dBFS down to 50 ms; what lies between stays.
+
+    Args:
+        audio: (S,) float32.
+
+    Returns:
+        A view of `audio`; all of it, cut to 50 ms, where there is nothing but silence.
+    """
+    (loud,) = np.nonzero(np.abs(audio) >= _SILENCE)
+    if not len(loud):
+        return audio[:_KEPT_SAMPLES]
+    return audio[max(loud[0] - _KEPT_SAMPLES, 0) : loud[-1] + 1 + _KEPT_SAMPLES]
+
+
+def join_segments(segments: list[Audio], pauses: list[int]) -> Audio:
+    """Put segments one behind the other, each followed by as many zeros as `pauses` says."""
+    parts = [
+        part
+        for audio, pause in zip(segments, pauses, strict=True)
+        for part in (audio, np.zeros(pause, dtype=np.float32))
+    ]
+    return np.concatenate(parts)
