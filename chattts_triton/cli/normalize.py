@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from chattts_triton.cli.export import DEFAULT_REPOSITORY
 from chattts_triton.constants import DEFAULT_SPEED
+from chattts_triton.errors import ModelLoadError
 from chattts_triton.manifest import Manifest, load_manifest, manifest_path
 from chattts_triton.tensors import PREPROCESS
 
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     from chattts_triton.text.homophones import HOMOPHONES_FILE, load_homophones
     from chattts_triton.text.normalizer import TextNormalizer
 
+    if args.lexicon and not args.lexicon.is_file():
+        raise ModelLoadError(f"--lexicon {args.lexicon}: missing")
     export = _find_export(args.repository, is_required=args.json)
     homophones = load_homophones(export.file(HOMOPHONES_FILE)) if export else {}
     normalizer = TextNormalizer(homophones, args.lexicon or _lexicon_of(export))

@@ -68,7 +68,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     options = parser.add_argument_group("options of the voice and of the drawing of codes")
     options.add_argument("--seed", type=int, metavar="N", help="default: a fresh one, reported")
-    options.add_argument("--voice", metavar="V", help="a ChatTTS speaker string")
+    options.add_argument(
+        "--voice",
+        metavar="V",
+        help="a name of the server's voices, seed:N, or a ChatTTS speaker string",
+    )
     options.add_argument("--speed", type=int, metavar="N", help=f"{MIN_SPEED} to {MAX_SPEED}")
     options.add_argument("--temperature", type=float, metavar="X")
     options.add_argument("--top-p", type=float, metavar="X")

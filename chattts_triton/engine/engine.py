@@ -84,15 +84,12 @@ class Engine:
         """Queue the sequences of one request: all of them, or none.
 
         Raises:
-            InvalidRequestError: A prompt does not fit into a KV slot with the steps it may take.
+            InvalidRequestError: A prompt does not fit into a KV slot with the steps it may take,
+                or there are more sequences than queue and slots hold together.
             OverloadedError: The waiting queue is full, or the engine is stopping.
         """
         for sequence in sequences:
-            longest = self._runner.kv_cache.max_len - sequence.params.max_new_codes
-            if not 0 < sequence.num_prompt_tokens <= longest:
-                raise InvalidRequestError.of(
-                    "TEXT_IDS", sequence.num_prompt_tokens, f"a prompt of 1 to {longest} tokens"
-                )
+            self._check_length(sequence)
         with self._changed:
             if self._is_stopping:
                 raise OverloadedError("the server is stopping")
@@ -102,9 +99,15 @@ class Engine:
     def continue_request(self, sequence: Sequence) -> None:
         """Queue what follows from a sequence that has just ended, before all that waits.
 
-        It is part of a request that was accepted, so a full queue does not refuse it. For the
-        engine's thread only, from within `on_finished`.
+        It is part of a request that was accepted, so a full queue does not refuse it; one that
+        does not fit into a KV slot ends at once. For the engine's thread only, from within
+        `on_finished`.
         """
+        try:
+            self._check_length(sequence)
+        except InvalidRequestError as error:
+            sequence.finish(FinishReason.ABORT, error)
+            return
         with self._changed:
             self._scheduler.waiting.appendleft(sequence)
 
@@ -133,6 +136,13 @@ class Engine:
             self._prefill(admitted)
         if self._scheduler.running:
             self._decode()
+
+    def _check_length(self, sequence: Sequence) -> None:
+        longest = self._runner.kv_cache.max_len - sequence.params.max_new_codes
+        if not 0 < sequence.num_prompt_tokens <= longest:
+            raise InvalidRequestError.of(
+                "TEXT_IDS", sequence.num_prompt_tokens, f"a prompt of 1 to {longest} tokens"
+            )
 
     def _loop(self) -> None:
         while self._wait_for_work():

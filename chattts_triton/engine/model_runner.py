@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +41,6 @@ class ModelRunner:
         on_gpu: bool = False,
     ) -> None:
         self.dims = manifest.dims
-        self._directory = directory
-        self._threads = threads
         self._speaker_id = manifest.special_ids[SPEAKER_TOKEN]
         # 8-bit kernels take two rows at a time and round the odd last one in another way.
         self._row_multiple = 2 if exact_batching and manifest.precision == "int8" else 1
@@ -52,6 +49,8 @@ class ModelRunner:
         self._text_embeddings: Floats = np.load(directory / TEXT_EMBEDDINGS, mmap_mode="r")
         self._code_embeddings: Floats = np.load(directory / CODE_EMBEDDINGS, mmap_mode="r")
         self._session = make_session(directory / FILE_NAME, threads=threads, on_gpu=on_gpu)
+        # At once, though most servers never refine: a later export removes the file.
+        self._text_head = make_session(directory / TEXT_HEAD, threads=threads, spinning=False)
         self._embeds = np.zeros((num_rows, 1, self.dims.hidden_size), dtype=np.float32)
         self._seqlens = np.zeros(num_rows, dtype=np.int32)
         self._total = np.zeros((), dtype=np.int32)
@@ -114,11 +113,6 @@ class ModelRunner:
         # Row by row, so that a row's bits do not depend on how many there are.
         rows = [self._text_head.run(["logits"], {"hidden": row[None]})[0] for row in hiddens]
         return np.stack(rows)
-
-    @cached_property
-    def _text_head(self) -> ort.InferenceSession:
-        """Loaded with the first refinement: most servers never need it."""
-        return make_session(self._directory / TEXT_HEAD, threads=self._threads)
 
     def embed_prompt(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from chattts_triton.engine.sequence import Sequence
-from chattts_triton.errors import OverloadedError
+from chattts_triton.errors import InvalidRequestError, OverloadedError
 
 
 class Scheduler:
@@ -24,10 +24,16 @@ class Scheduler:
         """Let sequences wait for a slot: all of them, or none.
 
         Raises:
-            OverloadedError: They would not all fit into the queue.
+            InvalidRequestError: They would not fit even if nothing else ran or waited.
+            OverloadedError: They would not all fit into the queue now.
         """
+        most = self._max_waiting + self._max_num_seqs
+        if len(sequences) > most:
+            raise InvalidRequestError.of(
+                "TEXT", len(sequences), f"at most {most} segments in one call"
+            )
         # What the free slots will take in the coming steps does not count as waiting.
-        room = self._max_waiting + self._max_num_seqs - len(self.running) - len(self.waiting)
+        room = most - len(self.running) - len(self.waiting)
         if len(sequences) > room:
             raise OverloadedError(
                 f"waiting queue is full: {len(self.running)} running, {len(self.waiting)} waiting, "

@@ -69,9 +69,7 @@ class PreprocessModel:
         self._prompts = PromptEncoder(directory / TOKENIZER_FILE, special_ids)
         homophones = load_homophones(directory / HOMOPHONES_FILE)
         lexicon = model_directory / LEXICON_FILE if model_directory else None
-        # An export puts one there; whoever has removed it does without.
-        has_lexicon = lexicon is not None and lexicon.is_file()
-        self._normalizer = TextNormalizer(homophones, lexicon if has_lexicon else None)
+        self._normalizer = TextNormalizer(homophones, lexicon)
         statistics = SpeakerStatistics(directory / STATISTICS_FILE)
         voices = model_directory / BOOK_FILE if model_directory else None
         self._voices = VoiceBook(voices, statistics)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from chattts_triton.config import MAX_TEXT_IDS
 from chattts_triton.engine.sequence import FinishReason, Sequence, Stage
 from chattts_triton.errors import ChatTTSError, RequestCancelledError
 from chattts_triton.sampling_params import SamplingParams
@@ -16,7 +17,10 @@ from chattts_triton.text.prompt import PromptEncoder
 from chattts_triton.text.refinement import is_faithful
 
 REFINE_REFUSED = "refine_refused"
-MAX_REFINED_IDS = 384
+MAX_REFINED_IDS = 384  # upstream's own cap
+# What grows beyond this is refused in any case, so it need not be waited for.
+REFINED_IDS_PER_PROMPT_ID = 2
+SPARE_REFINED_IDS = 32
 _Ids = npt.NDArray[np.int32]
 
 # Upstream's own for a refinement; what a caller sets is for the codes.
@@ -28,6 +32,11 @@ _REFINEMENT = SamplingParams(
     top_k=20,
     repetition_penalty=1.0,
 )
+
+
+def max_refined_ids(num_prompt_ids: int) -> int:
+    """The cap on steps of a refinement."""
+    return min(MAX_REFINED_IDS, REFINED_IDS_PER_PROMPT_ID * num_prompt_ids + SPARE_REFINED_IDS)
 
 
 @dataclass
@@ -131,7 +140,11 @@ class Utterance:
         assert segment.refine_ids is not None
         return self._sequence(
             segment.refine_ids,
-            replace(_REFINEMENT, seed=segment.params.seed),
+            replace(
+                _REFINEMENT,
+                seed=segment.params.seed,
+                max_new_codes=max_refined_ids(len(segment.refine_ids)),
+            ),
             lambda sequence: self._on_refined(segment, sequence),
             stage=Stage.TEXT,
         )
@@ -160,9 +173,10 @@ class Utterance:
             self._end(sequence.error)
             return
         refined = self._encoder.decode_refined(sequence.tokens[:, 0])
-        if sequence.finish_reason is FinishReason.STOP and is_faithful(segment.text, refined):
+        ids = self._encoder.encode(refined, self._prompting.speed, self._prompting.prompt_text)
+        is_whole = sequence.finish_reason is FinishReason.STOP and len(ids) <= MAX_TEXT_IDS
+        if is_whole and is_faithful(segment.text, refined):
             segment.refined_text = refined
-            ids = self._encoder.encode(refined, self._prompting.speed, self._prompting.prompt_text)
             segment.text_ids = np.asarray(ids, dtype=np.int32)
         elif REFINE_REFUSED not in self.warnings:
             self.warnings.append(REFINE_REFUSED)

@@ -70,7 +70,5 @@ class VocosDecoderModel:
         return segments, pauses, bool("TRIM" in inputs and inputs["TRIM"][row, 0])
 
     def _speak(self, segments: list[Floats], pauses: list[int], trim: bool) -> Floats:
-        audios = [self._decoder.decode(hiddens) for hiddens in segments]
-        if trim:
-            audios = [trim_silence(audio) for audio in audios]
-        return join_segments(audios, pauses)
+        audio = join_segments([self._decoder.decode(hiddens) for hiddens in segments], pauses)
+        return trim_silence(audio) if trim else audio

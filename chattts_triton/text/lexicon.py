@@ -61,14 +61,16 @@ class Lexicon:
     """The file as it is now; any thread may call it.
 
     Size and time of the file are looked at once a second at most. A file that has become
-    unreadable or wrong leaves the former words in force, and is logged once.
+    unreadable or wrong leaves the former words in force, and is logged once. One that does not
+    exist yet has no words.
 
     Args:
         path: UTF-8; empty lines and lines that begin with # are left out.
         clock: Seconds that only grow.
 
     Raises:
-        ModelLoadError: The file cannot be read, or a line is wrong: the message has its number.
+        ModelLoadError: The file is there and cannot be read, or a line is wrong: the message has
+            its number.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -77,7 +79,7 @@ class Lexicon:
         self._lock = threading.Lock()
         self._checked_at_s = clock()
         self._signature = _signature(path)
-        self._entries = read_entries(path)
+        self._entries = read_entries(path) if self._signature else Entries({}, {})
 
     def entries(self) -> Entries:
         """The words in force."""

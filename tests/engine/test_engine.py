@@ -133,6 +133,13 @@ def test_a_prompt_that_does_not_fit_its_slot_is_refused():
         engine.add_request([sequence])
 
 
+def test_more_sequences_than_could_ever_fit_are_the_callers_mistake():
+    engine = make_engine(max_waiting=2)
+
+    with pytest.raises(InvalidRequestError, match="TEXT: got 7, wanted at most 6 segments"):
+        engine.add_request([make_sequence(1, []) for _ in range(7)])
+
+
 def test_abort_frees_the_slot_and_drops_a_waiting_one():
     engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
     engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, request_id="a")])
@@ -282,6 +289,18 @@ def test_text_and_codes_are_generated_side_by_side_each_as_alone():
     assert by_prompt[7].tokens.tolist() == [[7]] * 5
     assert by_prompt[11].tokens.tolist() == [[11]] * 12
     assert np.array_equal(by_prompt[9].tokens, alone.tokens)
+
+
+def test_what_follows_but_does_not_fit_into_its_slot_ends_with_an_error():
+    engine, finished = make_engine(), []
+    too_long = make_sequence(3, finished, cap=2048)
+    too_long.text_ids = np.zeros(1025, dtype=np.int32)
+
+    engine.continue_request(too_long)
+
+    assert finished == [too_long]
+    assert isinstance(too_long.error, InvalidRequestError)
+    assert engine.num_waiting == 0
 
 
 def test_what_follows_from_a_sequence_goes_before_the_queue_even_when_it_is_full():

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from triton_calls import RunningServer, running_server, text_tensors
+from tritonclient.utils import InferenceServerException
+
+from chattts_triton.cli.main import main
 
 CAP = 6
 
@@ -86,6 +90,14 @@ def test_tags_that_steer_a_refinement_are_not_spoken(server: RunningServer):
     assert special["[break_0]"] + 6 not in outputs["TEXT_IDS"][0]
 
 
+def preprocess_with(server: RunningServer, voice: str) -> dict[str, np.ndarray] | None:
+    """What `preprocess` makes of a voice; None while the server does not know it."""
+    try:
+        return server.call("preprocess", text_tensors("你好", VOICE=voice))
+    except InferenceServerException:
+        return None
+
+
 def test_voices_and_words_that_the_operator_changes_are_taken_up_without_a_restart(
     tiny_repositories: dict[str, Path], tmp_path: Path
 ):
@@ -107,4 +119,20 @@ def test_voices_and_words_that_the_operator_changes_are_taken_up_without_a_resta
             assert time.monotonic() < deadline_s
 
         assert text().decode() == "特里同你好"
-        assert np.isfinite(server.speak_one("Triton", SEED=1, MAX_NEW_TOKENS=CAP).samples).all()
+
+        wav = tmp_path / "sample.wav"
+        samples = np.sin(np.arange(48_000) / 20) * np.linspace(0.1, 0.5, 48_000)
+        soundfile.write(wav, samples, 24_000)
+        added = main(
+            [
+                *("voices", "add", "mine", "--repository", str(repository)),
+                *("--from-wav", str(wav), "--text", "你好，世界。"),
+            ]
+        )
+        assert added == 0
+        while (outputs := preprocess_with(server, "mine")) is None:
+            assert time.monotonic() < deadline_s
+
+        assert outputs["NUM_PROMPT_CODES"].item() == 48_000 // 512 + 1
+        assert outputs["PROMPT_TEXT"][0, 0].decode() == "你好，世界。"
+        assert server.speak_one("你好", SEED=1, VOICE="mine", MAX_NEW_TOKENS=CAP).is_sound()

@@ -97,13 +97,25 @@ def test_a_wrong_line_is_named_by_its_number(path: Path, content: str, message: 
         Lexicon(path)
 
 
-def test_an_unreadable_file_is_a_load_error(path: Path, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_a_load_error(path: Path) -> None:
     path.write_bytes(b"\xff\t\xff")
 
     with pytest.raises(ModelLoadError, match="cannot be read"):
         Lexicon(path)
     with pytest.raises(ModelLoadError, match="cannot be read"):
-        TextNormalizer({}, tmp_path / "none.tsv")
+        TextNormalizer({}, path)
+
+
+def test_a_file_that_does_not_exist_yet_is_taken_up_once_it_is_there(path: Path) -> None:
+    path.unlink()
+    clock = Clock()
+    lexicon = Lexicon(path, clock)
+    assert lexicon.entries().apply("AI") == "AI"
+
+    path.write_text("AI\tartificial intelligence\n", encoding="utf-8")
+    clock.now_s += CHECK_INTERVAL_S
+
+    assert lexicon.entries().apply("AI") == "artificial intelligence"
 
 
 def test_a_changed_file_is_read_again_once_a_second_at_most(path: Path) -> None:

@@ -175,6 +175,9 @@ def test_a_wrong_lexicon_is_one_line(
 
     assert code == 1
     assert "line 1: " in capsys.readouterr().err
+    path.unlink()
+    assert main(["normalize", "AI", "--lexicon", str(path), "--repository", str(repository)]) == 1
+    assert f"--lexicon {path}: missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["好", "--lang", "fr"]])

@@ -13,16 +13,23 @@ import pytest
 
 from chattts_triton import __version__
 from chattts_triton.cli.main import COMMANDS, build_parser
-from chattts_triton.config import EngineConfig
+from chattts_triton.cli.say import WARNING_TEXTS
+from chattts_triton.config import MAX_MODEL_LEN, EngineConfig
 from chattts_triton.errors import (
     ChatTTSError,
     GenerationError,
     InvalidRequestError,
     OverloadedError,
 )
+from chattts_triton.manifest import load_manifest
+from chattts_triton.serving.utterance import MAX_REFINED_IDS, REFINE_REFUSED
 from chattts_triton.tensors import CHATTTS, OPTIONS, TensorSpec
+from chattts_triton.text.cleaner import MAX_TEXT_BYTES
+from chattts_triton.text.normalizer import MAX_CHARACTERS
+from chattts_triton.text.refinement import LARGEST_GROWTH, SMALLEST_SHARE_KEPT, SPARE_WORDS
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "client" / "README.md"])
 
 # Names in a checkpoint or in another project, and what only a run of a command makes.
@@ -44,10 +51,13 @@ def code(text: str) -> list[str]:
     return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
 
 
+def section_of(document: Path, heading: str) -> str:
+    return read(document).split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
 def table(document: Path, heading: str) -> list[list[str]]:
     """The body of the first table of a section, cell by cell."""
-    section = read(document).split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    first = re.findall(r"(?m)(?:^\|.*\|$\n?)+", section)[0]
+    first = re.findall(r"(?m)(?:^\|.*\|$\n?)+", section_of(document, heading))[0]
     return [
         [cell.strip() for cell in line.strip("|").split(" | ")] for line in first.splitlines()[2:]
     ]
@@ -86,6 +96,7 @@ def test_the_documents_of_the_project_are_there() -> None:
         "docs/performance.md",
         "docs/serving.md",
         "docs/text.md",
+        "docs/voices.md",
     }
 
 
@@ -186,14 +197,14 @@ def test_python_snippets_compile(document: Path) -> None:
 
 
 def test_the_readme_shows_both_clients() -> None:
-    client, plain = fenced_blocks(read(ROOT / "README.md"), "python")
+    client, plain = fenced_blocks(read(README), "python")
 
     assert "from chattts_client import" in client
     assert "import tritonclient.grpc" in plain
 
 
 def test_the_tensors_in_the_readme_are_those_of_the_model() -> None:
-    rows = table(ROOT / "README.md", "The tensors of `chattts`")
+    rows = table(README, "The tensors of `chattts`")
 
     declared = [row_of(spec, "input") for spec in CHATTTS.inputs]
     declared += [row_of(spec, "output") for spec in CHATTTS.outputs]
@@ -207,6 +218,73 @@ def row_of(spec: TensorSpec, direction: str) -> list[str]:
     return [f"`{spec.name}`", kind, datatype, f"[N, {length}]"]
 
 
+def test_the_limits_of_a_text_in_the_readme_are_those_of_the_code() -> None:
+    meanings = {row[0].strip("`"): row[4] for row in table(README, "The tensors of `chattts`")}
+
+    assert f"at most {MAX_CHARACTERS:,} characters and {MAX_TEXT_BYTES:,} bytes" in meanings["TEXT"]
+
+
+def test_the_warnings_are_explained() -> None:
+    assert set(WARNING_TEXTS) == {REFINE_REFUSED}
+    for document in (README, ROOT / "client" / "README.md"):
+        assert REFINE_REFUSED in read(document)
+
+
+def test_the_bound_of_a_refinement_in_the_architecture_is_that_of_the_code() -> None:
+    section = " ".join(section_of(ROOT / "ARCHITECTURE.md", "Continuous batching").split())
+
+    assert f"at most {MAX_REFINED_IDS} steps" in section
+    assert f"at least {SMALLEST_SHARE_KEPT:.0%}".replace("%", " %") in section
+    assert f"at most {LARGEST_GROWTH} times as many and {SPARE_WORDS} more" in section
+
+
+def test_the_length_of_a_slot_in_the_architecture_is_that_of_the_code() -> None:
+    assert f"A slot has {MAX_MODEL_LEN:,} positions" in read(ROOT / "ARCHITECTURE.md")
+
+
+def test_the_layers_in_the_architecture_are_those_that_the_linter_holds() -> None:
+    (drawn,) = fenced_blocks(section_of(ROOT / "ARCHITECTURE.md", "Layer rule"), "text")
+    contracts = tomllib.loads(read(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    (held,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+
+    plain = [layer.replace("chattts_triton.", "").replace(" : ", ", ") for layer in held]
+    assert drawn.splitlines() == plain
+
+
+def test_every_part_of_the_package_is_in_the_readme() -> None:
+    parts = {
+        f"chattts_triton/{path.parent.name}/"
+        for path in (ROOT / "chattts_triton").glob("*/__init__.py")
+    }
+
+    documented = {row[0].strip("`") for row in table(README, "Where everything lies")}
+
+    assert parts - documented == set()
+
+
+def test_every_directory_of_tests_is_in_the_contributing() -> None:
+    directories = {
+        f"tests/{path.name}/"
+        for path in (ROOT / "tests").iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+
+    documented = {row[0].strip("`") for row in table(ROOT / "CONTRIBUTING.md", "Tests")}
+
+    assert documented == directories
+
+
+def test_the_files_of_an_export_are_documented(tiny_repositories: dict[str, Path]) -> None:
+    rows = table(ROOT / "docs" / "export.md", "Layout")
+
+    documented = {
+        (row[1].strip("`"), name) for row in rows for name in re.findall(r"`([^`]+)`", row[0])
+    }
+
+    files = map(Path, load_manifest(tiny_repositories["fp32"]).files)
+    assert documented == {(file.parts[0], file.name) for file in files}
+
+
 @pytest.mark.parametrize(
     ("what", "error"),
     [
@@ -218,7 +296,7 @@ def row_of(spec: TensorSpec, direction: str) -> list[str]:
 def test_the_statuses_in_the_readme_are_those_of_the_errors(
     what: str, error: type[ChatTTSError]
 ) -> None:
-    statuses = {row[0]: row[1:3] for row in table(ROOT / "README.md", "Errors")}
+    statuses = {row[0]: row[1:3] for row in table(README, "Errors")}
 
     grpc_status, http_status = statuses[what]
 
@@ -258,16 +336,23 @@ def test_the_options_of_export_are_documented() -> None:
 
 
 def options_of(command: str) -> dict[str, object]:
-    """The options of a command with their defaults, in the order of its help."""
-    commands = next(
-        action
-        for action in build_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
+    """The options of a command and its actions with their defaults, in the order of its help."""
+    parser = choices(build_parser())[command]
     return {
         option: action.default
-        for action in commands.choices[command]._actions
+        for each in (parser, *choices(parser).values())
+        for action in each._actions
         for option in action.option_strings
+    }
+
+
+def choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The commands below a parser, by name."""
+    return {
+        name: choice
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for name, choice in action.choices.items()
     }
 
 
