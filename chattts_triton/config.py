@@ -13,6 +13,9 @@ from chattts_triton.errors import ModelLoadError, shorten
 ENVIRONMENT_PREFIX = "CHATTTS_"
 MAX_TEXT_IDS = 1024  # of one segment's prompt
 MAX_PROMPT_CODES = 1024  # of a voice sample, 21.8 s
+MAX_CHARACTERS = 100_000  # the most that `max_characters` may be set to
+# Answers are padded to the longest text of a call: 805 MB of hidden states at the most.
+MAX_CALL_CODES = 1 << 18
 MAX_MODEL_LEN = MAX_TEXT_IDS + MAX_PROMPT_CODES + MAX_NEW_CODES  # positions of a KV slot
 
 
@@ -45,6 +48,16 @@ class EngineConfig:
 
 
 @dataclass(frozen=True)
+class PreprocessConfig:
+    """What may be set about `preprocess`; longer texts than `max_characters` are refused."""
+
+    max_characters: int = 5_000
+
+    def __post_init__(self) -> None:
+        _check("max_characters", self.max_characters, 1, MAX_CHARACTERS)
+
+
+@dataclass(frozen=True)
 class VocoderConfig:
     """What may be set about `vocos_decoder`; `threads` is as in EngineConfig."""
 
@@ -54,7 +67,7 @@ class VocoderConfig:
         _check("threads", self.threads, 0, 1024)
 
 
-Config = TypeVar("Config", EngineConfig, VocoderConfig)
+Config = TypeVar("Config", PreprocessConfig, EngineConfig, VocoderConfig)
 
 
 def read_config(

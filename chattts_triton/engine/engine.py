@@ -80,6 +80,14 @@ class Engine:
             self._changed.notify()
         self._thread.join()
 
+    def check_capacity(self, num_sequences: int) -> None:
+        """Refuse so many sequences in one request if they can never fit.
+
+        Raises:
+            InvalidRequestError: There are more than queue and slots hold together.
+        """
+        self._scheduler.check_capacity(num_sequences)
+
     def add_request(self, sequences: list[Sequence]) -> None:
         """Queue the sequences of one request: all of them, or none.
 
@@ -158,8 +166,10 @@ class Engine:
         with self._changed:
             scheduler = self._scheduler
             if not scheduler.running:
+                was_idle = not scheduler.waiting
                 self._changed.wait_for(lambda: self._is_stopping or bool(scheduler.waiting))
-                self._wait_for_company()
+                if was_idle:
+                    self._wait_for_company()
             return not self._is_stopping
 
     def _wait_for_company(self) -> None:
@@ -272,8 +282,8 @@ class Engine:
 def _reason_to_end(sequence: Sequence, aborted: set[str], now_s: float) -> ChatTTSError | None:
     if sequence.request_id in aborted:
         return RequestCancelledError(f"cancelled after {sequence.num_steps} steps")
-    if sequence.deadline_s is not None and now_s >= sequence.deadline_s:
-        limit_ms = round((sequence.deadline_s - sequence.arrival_s) * 1000)
+    if sequence.deadline and now_s >= sequence.deadline.at_s:
+        limit_ms = round(sequence.deadline.timeout_s * 1000)
         return DeadlineExceededError(
             f"deadline of {limit_ms} ms exceeded after {sequence.num_steps} steps"
         )

@@ -17,6 +17,7 @@ class Scheduler:
     def __init__(self, max_num_seqs: int, max_waiting: int) -> None:
         self._max_num_seqs = max_num_seqs
         self._max_waiting = max_waiting
+        self._most = max_waiting + max_num_seqs
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -27,13 +28,9 @@ class Scheduler:
             InvalidRequestError: They would not fit even if nothing else ran or waited.
             OverloadedError: They would not all fit into the queue now.
         """
-        most = self._max_waiting + self._max_num_seqs
-        if len(sequences) > most:
-            raise InvalidRequestError.of(
-                "TEXT", len(sequences), f"at most {most} segments in one call"
-            )
+        self.check_capacity(len(sequences))
         # What the free slots will take in the coming steps does not count as waiting.
-        room = most - len(self.running) - len(self.waiting)
+        room = self._most - len(self.running) - len(self.waiting)
         if len(sequences) > room:
             raise OverloadedError(
                 f"waiting queue is full: {len(self.running)} running, {len(self.waiting)} waiting, "
@@ -41,6 +38,17 @@ class Scheduler:
                 f"max_waiting {self._max_waiting})"
             )
         self.waiting.extend(sequences)
+
+    def check_capacity(self, num_sequences: int) -> None:
+        """Refuse so many sequences in one request if they can never fit.
+
+        Raises:
+            InvalidRequestError: There are more than queue and slots hold together.
+        """
+        if num_sequences > self._most:
+            raise InvalidRequestError.of(
+                "TEXT", num_sequences, f"at most {self._most} segments in one call"
+            )
 
     def schedule(self) -> Sequence | None:
         """Give the longest-waiting sequence the next slot, if there is one.

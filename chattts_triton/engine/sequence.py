@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -28,6 +29,19 @@ class FinishReason(Enum):
     ABORT = "abort"  # cancelled, timed out or failed; `Sequence.error` says why
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """When a request's own timeout runs out, all of its sequences' time counted together."""
+
+    timeout_s: float
+    at_s: float  # time.monotonic()
+
+    @classmethod
+    def after(cls, timeout_s: float) -> Deadline:
+        """The deadline of a request that has just come."""
+        return cls(timeout_s, time.monotonic() + timeout_s)
+
+
 class Sequence:
     """A prompt on its way through the engine. Only the engine's thread changes it once added."""
 
@@ -41,7 +55,7 @@ class Sequence:
         *,
         stage: Stage = Stage.CODE,
         prompt_codes: npt.NDArray[np.int32] | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Prepare a sequence.
 
@@ -53,7 +67,7 @@ class Sequence:
             on_finished: Called once, on the engine's thread, when it has ended; must not block.
             stage: What is generated.
             prompt_codes: (P, num_vq) int32, codes of a voice sample that follow the text.
-            deadline_s: `time.monotonic()` at which it is given up.
+            deadline: When it is given up.
         """
         self.request_id = request_id
         self.stage = stage
@@ -61,7 +75,7 @@ class Sequence:
         self.prompt_codes = prompt_codes
         self.speaker_embedding = speaker_embedding
         self.params = params
-        self.deadline_s = deadline_s
+        self.deadline = deadline
         self.arrival_s = time.monotonic()
         self.first_step_s: float | None = None
         self.finish_reason: FinishReason | None = None
@@ -111,4 +125,10 @@ class Sequence:
         assert self.finish_reason is None
         self.finish_reason = reason
         self.error = error
-        self._on_finished(self)
+        # Let go of the owner, who holds this sequence: a cycle would keep all of its arrays.
+        on_finished, self._on_finished = self._on_finished, _nothing
+        on_finished(self)
+
+
+def _nothing(_: Sequence) -> None:
+    """Stands where the owner of a finished sequence was."""

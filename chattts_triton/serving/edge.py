@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chattts_triton.config import MAX_CALL_CODES
 from chattts_triton.errors import ChatTTSError, GenerationError, InvalidRequestError
 from chattts_triton.manifest import (
     DEFAULT_NAME,
@@ -146,8 +147,9 @@ def pad_rows(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Stack arrays that differ in their first dim, padded behind with zeros or empty strings."""
     longest = max(len(row) for row in rows)
     shape = (len(rows), longest, *rows[0].shape[1:])
-    padding = b"" if rows[0].dtype == np.object_ else 0
-    padded = np.full(shape, padding, dtype=rows[0].dtype)
+    padded = np.zeros(shape, dtype=rows[0].dtype)  # pages that hold padding are never committed
+    if padded.dtype == np.object_:
+        padded[...] = b""
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row
     return padded
@@ -164,15 +166,30 @@ def split_segments(
         lengths: (S,) how long each segment is; 0 where the row has no more.
 
     Raises:
-        InvalidRequestError: A length is negative, there is no segment, or there are more values
-            than were sent.
+        InvalidRequestError: A length is negative or follows a 0, there is no segment, or there
+            are more values than were sent.
     """
-    counted = [int(length) for length in lengths if length != 0]
-    if not counted or min(counted) < 0 or sum(counted) > len(values):
-        got = counted[0] if len(counted) == 1 else [int(length) for length in lengths]
-        raise InvalidRequestError.of(name, got if counted else 0, f"1 to {len(values)}")
+    num_segments = int(np.count_nonzero(lengths))
+    counted = [int(length) for length in lengths[:num_segments]]
+    if not counted or min(counted) <= 0 or sum(counted) > len(values):
+        got = int(lengths[0]) if len(lengths) == 1 else [int(length) for length in lengths]
+        raise InvalidRequestError.of(name, got, f"1 to {len(values)}")
     ends = np.cumsum(counted)
     return [values[end - length : end] for end, length in zip(ends.tolist(), counted, strict=True)]
+
+
+def check_call_size(field: str, codes_of_rows: list[int]) -> None:
+    """Refuse a call whose answer, padded to its longest row, would take too much memory.
+
+    Raises:
+        InvalidRequestError: There are no rows, or their padded length is over MAX_CALL_CODES.
+    """
+    if not codes_of_rows or len(codes_of_rows) * max(codes_of_rows) > MAX_CALL_CODES:
+        raise InvalidRequestError(
+            f"{field}: got {len(codes_of_rows)} rows of up to {max(codes_of_rows, default=0)} "
+            f"steps, wanted at most {MAX_CALL_CODES} steps in all when each row counts as the "
+            "longest; send long texts in calls of their own"
+        )
 
 
 def column(values: list[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

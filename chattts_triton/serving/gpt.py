@@ -6,7 +6,6 @@ import itertools
 import logging
 import queue
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,16 @@ from chattts_triton.config import MAX_MODEL_LEN, EngineConfig, num_threads, read
 from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import use_one_torch_thread
+from chattts_triton.engine.sequence import Deadline
 from chattts_triton.errors import ChatTTSError, RequestCancelledError
-from chattts_triton.serving.edge import ModelArgs, Tensors, TritonEdge, column, pad_rows
+from chattts_triton.serving.edge import (
+    ModelArgs,
+    Tensors,
+    TritonEdge,
+    check_call_size,
+    column,
+    pad_rows,
+)
 from chattts_triton.serving.prompt_reader import PromptReader
 from chattts_triton.serving.utterance import Utterance
 from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
@@ -41,8 +48,8 @@ class PendingRequest:
 
     @property
     def error(self) -> ChatTTSError | None:
-        """Why the request failed: the error that came first, not the cancellations it caused."""
-        errors = [utterance.error for utterance in self.utterances if utterance.error]
+        """Why the request failed: an error that is not the cancellation which another caused."""
+        errors = [error for utterance in self.utterances for error in utterance.errors]
         causes = [error for error in errors if not isinstance(error, RequestCancelledError)]
         return next(iter(causes or errors), None)
 
@@ -120,14 +127,16 @@ class GptModel:
 
     def _add_utterances(self, pending: PendingRequest) -> None:
         inputs = self._edge.tensors(pending.request)
+        self._engine.check_capacity(int(np.count_nonzero(inputs["NUM_TEXT_IDS"])))
+        check_call_size("MAX_NEW_CODES", inputs["MAX_NEW_CODES"].sum(axis=1).tolist())
         timeout_us = pending.request.timeout()
-        deadline_s = time.monotonic() + timeout_us / 1e6 if timeout_us else None
+        deadline = Deadline.after(timeout_us / 1e6) if timeout_us else None
         reader = PromptReader(inputs, self._dims)
         for row in range(len(inputs["TEXT_IDS"])):
             pending.utterances.append(
                 Utterance(
                     reader.segments(row),
-                    reader.prompting(row, pending.request_id, deadline_s),
+                    reader.prompting(row, pending.request_id, deadline),
                     reader.warnings(row),
                     self._encoder,
                     self._engine.continue_request,
@@ -143,14 +152,19 @@ class GptModel:
 
     def _respond(self) -> None:
         while (pending := self._finished.get()) is not None:
-            try:
-                if pending.error:
-                    response = self._edge.error_response(pending.error)
-                else:
-                    response = self._edge.response(pending.request, pending.outputs())
-            except Exception as error:  # noqa: BLE001 - every request must be answered
-                response = self._edge.error_response(error)
-            self._send(pending, response)
+            self._answer(pending)
+            pending.utterances.clear()  # they hold the request that holds them
+            del pending  # or the last request's arrays would stay until the next one
+
+    def _answer(self, pending: PendingRequest) -> None:
+        try:
+            if pending.error:
+                response = self._edge.error_response(pending.error)
+            else:
+                response = self._edge.response(pending.request, pending.outputs())
+        except Exception as error:  # noqa: BLE001 - every request must be answered
+            response = self._edge.error_response(error)
+        self._send(pending, response)
 
     def _send(self, pending: PendingRequest, response: Any) -> None:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import text_format  # type: ignore[import-untyped]
 from tritonclient.grpc import model_config_pb2 as pb
 
-from chattts_triton.config import EngineConfig, VocoderConfig, read_config
+from chattts_triton.config import EngineConfig, PreprocessConfig, VocoderConfig, read_config
 from chattts_triton.errors import ModelLoadError
 from chattts_triton.manifest import (
     DEFAULT_ENSEMBLE,
@@ -33,7 +33,11 @@ CONFIG_FILE = "config.pbtxt"
 MODEL_FILE = "model.py"
 
 _MEMBERS = (PREPROCESS, GPT, VOCOS_DECODER)
-_CONFIGS: Mapping[str, Any] = {GPT.name: EngineConfig, VOCOS_DECODER.name: VocoderConfig}
+_CONFIGS: Mapping[str, Any] = {
+    PREPROCESS.name: PreprocessConfig,
+    GPT.name: EngineConfig,
+    VOCOS_DECODER.name: VocoderConfig,
+}
 _KNOWN_DIRECTORIES = (VERSION_DIRECTORY, "warmup")  # Triton reads warm-up data from the second
 
 

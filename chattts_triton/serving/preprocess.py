@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from chattts_triton.config import MAX_TEXT_IDS
+from chattts_triton.config import MAX_TEXT_IDS, PreprocessConfig, read_config
 from chattts_triton.constants import NUM_VQ, SAMPLE_RATE_HZ, default_max_new_codes
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.sampling_params import MAX_SEED
-from chattts_triton.serving.edge import Tensors, column, pad_rows
+from chattts_triton.serving.edge import Tensors, check_call_size, column, pad_rows
 from chattts_triton.serving.options import Inputs, RowOptions, read_row
 from chattts_triton.text.cleaner import decode_text
 from chattts_triton.text.homophones import HOMOPHONES_FILE, load_homophones
@@ -55,6 +55,7 @@ class PreprocessModel:
         special_ids: Ids of the special tokens, from the manifest.
         model_directory: Holds what the operator may change while the model serves: voices.json
             and lexicon.tsv, both optional; None does without them.
+        parameters: Those of config.pbtxt, see PreprocessConfig.
 
     Raises:
         ModelLoadError: A file is missing, damaged or of another export.
@@ -65,11 +66,13 @@ class PreprocessModel:
         directory: Path,
         special_ids: Mapping[str, int],
         model_directory: Path | None = None,
+        parameters: Mapping[str, str] | None = None,
     ) -> None:
         self._prompts = PromptEncoder(directory / TOKENIZER_FILE, special_ids)
         homophones = load_homophones(directory / HOMOPHONES_FILE)
         lexicon = model_directory / LEXICON_FILE if model_directory else None
-        self._normalizer = TextNormalizer(homophones, lexicon)
+        config = read_config(PreprocessConfig, parameters or {})
+        self._normalizer = TextNormalizer(homophones, lexicon, max_characters=config.max_characters)
         statistics = SpeakerStatistics(directory / STATISTICS_FILE)
         voices = model_directory / BOOK_FILE if model_directory else None
         self._voices = VoiceBook(voices, statistics)
@@ -89,7 +92,9 @@ class PreprocessModel:
                 the row where there are several.
         """
         checked = Inputs(inputs, parameters)
-        return _collect([self._run_row(checked, row) for row in range(checked.num_rows)])
+        rows = [self._run_row(checked, row) for row in range(checked.num_rows)]
+        check_call_size("TEXT", [sum(s.max_new_codes for s in row.segments) for row in rows])
+        return _collect(rows)
 
     def _run_row(self, inputs: Inputs, row: int) -> _Row:
         options = read_row(inputs, row)
@@ -99,7 +104,7 @@ class PreprocessModel:
         voice = self._voices.resolve(options.voice, options.seed, inputs.field("VOICE", row))
         prompt_text = self._prompt_text(voice, inputs.field("VOICE", row))
         segments = [
-            self._segment(options, segment, index, prompt_text, field)
+            self._segment(options, segment, index, prompt_text, inputs.field("VOICE", row))
             for index, segment in enumerate(normalized.segments)
         ]
         return _Row(options, voice, prompt_text, segments)
@@ -110,15 +115,16 @@ class PreprocessModel:
         return self._normalizer.normalize(voice.prompt_text, field=f"{field}: its transcript").text
 
     def _segment(
-        self, options: RowOptions, segment: Segment, index: int, prompt_text: str, field: str
+        self, options: RowOptions, segment: Segment, index: int, prompt_text: str, voice_field: str
     ) -> _Segment:
         text, refinement_tags = str(segment.text), ""
         if options.refine:
             text, refinement_tags = take_refinement_tags(segment.text)
         ids = self._prompts.encode(text, options.speed, prompt_text)
-        if len(ids) > MAX_TEXT_IDS:
+        if len(ids) > MAX_TEXT_IDS:  # no segment is so long but for the transcript before it
             raise InvalidRequestError(
-                f"{field}: got a text of {len(ids)} ids, wanted at most {MAX_TEXT_IDS}"
+                f"{voice_field}: got a transcript that makes a prompt of {len(ids)} ids, "
+                f"wanted at most {MAX_TEXT_IDS}"
             )
         num_characters = sum(1 if p.is_tag else len(p.text) for p in split_tags(text))
         return _Segment(

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chattts_triton.constants import DEFAULT_SPEED
+from chattts_triton.constants import DEFAULT_SPEED, MAX_SPEED, MIN_SPEED
+from chattts_triton.engine.sequence import Deadline
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.serving.edge import Tensors, split_segments
 from chattts_triton.serving.utterance import Prompting, Segment
+from chattts_triton.text.cleaner import decode_text
 
 
 @dataclass(frozen=True)
@@ -55,26 +57,35 @@ class PromptReader:
             for i, segment_ids in enumerate(ids)
         ]
 
-    def prompting(self, row: int, request_id: str, deadline_s: float | None) -> Prompting:
+    def prompting(self, row: int, request_id: str, deadline: Deadline | None) -> Prompting:
         """What the segments of one text have in common."""
         embedding = self.inputs["SPEAKER_EMBEDDING"][row]
         if len(embedding) != self.dims.hidden_size:
             wanted = f"{self.dims.hidden_size} values"
             raise InvalidRequestError.of("SPEAKER_EMBEDDING", len(embedding), wanted)
-        speed = self.inputs.get("SPEED")
+        speeds = self.inputs.get("SPEED")
+        speed = DEFAULT_SPEED if speeds is None else int(speeds[row, 0])
+        if not MIN_SPEED <= speed <= MAX_SPEED:
+            raise InvalidRequestError.of("SPEED", speed, f"{MIN_SPEED} to {MAX_SPEED}")
         return Prompting(
             request_id=request_id,
             speaker_embedding=embedding,
             prompt_codes=self._prompt_codes(row),
             prompt_text=self._text("PROMPT_TEXT", row, 0),
-            speed=DEFAULT_SPEED if speed is None else int(speed[row, 0]),
-            deadline_s=deadline_s,
+            speed=speed,
+            deadline=deadline,
         )
 
     def warnings(self, row: int) -> list[str]:
         """Codes that earlier members gave."""
-        text = self._text("WARNINGS", row, 0)
-        return list(json.loads(text)) if text else []
+        text = self._text("WARNINGS", row, 0) or "[]"
+        try:
+            codes = json.loads(text)
+        except ValueError:
+            codes = None
+        if not isinstance(codes, list) or not all(isinstance(code, str) for code in codes):
+            raise InvalidRequestError.of("WARNINGS", text, "a JSON list of codes")
+        return codes
 
     def _ids(self, name: str, lengths_name: str, row: int) -> list[npt.NDArray[np.int32]]:
         values = self.inputs[name][row]
@@ -96,17 +107,17 @@ class PromptReader:
             return None
         (sample,) = split_segments("NUM_PROMPT_CODES", codes[row], lengths[row])
         limit = self.dims.num_audio_tokens
-        if sample.shape[1] != self.dims.num_vq or ((sample < 0) | (sample >= limit)).any():
-            got = f"codes {list(sample.shape)} up to {int(sample.max())}"
-            wanted = f"(P, {self.dims.num_vq}) of 0 to {limit - 1}"
-            raise InvalidRequestError.of("PROMPT_CODES", got, wanted)
+        if sample.shape[1] != self.dims.num_vq:
+            raise InvalidRequestError.of(
+                "PROMPT_CODES", sample.shape[1], f"{self.dims.num_vq} codes a step"
+            )
+        wrong = sample[(sample < 0) | (sample >= limit)]
+        if wrong.size:
+            raise InvalidRequestError.of("PROMPT_CODES", int(wrong[0]), f"0 to {limit - 1}")
         return sample
 
     def _text(self, name: str, row: int, index: int) -> str:
         values = self.inputs.get(name)
         if values is None or index >= values.shape[1]:
             return ""
-        try:
-            return bytes(values[row, index]).decode("utf-8")
-        except UnicodeDecodeError:
-            raise InvalidRequestError.of(name, values[row, index], "UTF-8") from None
+        return decode_text(bytes(values[row, index]), name)

@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from chattts_triton.config import MAX_TEXT_IDS
-from chattts_triton.engine.sequence import FinishReason, Sequence, Stage
-from chattts_triton.errors import ChatTTSError, RequestCancelledError
+from chattts_triton.engine.sequence import Deadline, FinishReason, Sequence, Stage
+from chattts_triton.errors import ChatTTSError, GenerationError
 from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.text.prompt import PromptEncoder
 from chattts_triton.text.refinement import is_faithful
 
 REFINE_REFUSED = "refine_refused"
 MAX_REFINED_IDS = 384  # upstream's own cap
-# What grows beyond this is refused in any case, so it need not be waited for.
+# A refinement that has not ended by then has strayed, and need not be waited for.
 REFINED_IDS_PER_PROMPT_ID = 2
 SPARE_REFINED_IDS = 32
 _Ids = npt.NDArray[np.int32]
@@ -60,7 +60,7 @@ class Prompting:
     prompt_codes: _Ids | None  # (P, num_vq)
     prompt_text: str
     speed: int
-    deadline_s: float | None
+    deadline: Deadline | None
 
 
 class Utterance:
@@ -100,12 +100,6 @@ class Utterance:
             self._speak(segment) if segment.refine_ids is None else self._refine(segment)
             for segment in self.segments
         ]
-
-    @property
-    def error(self) -> ChatTTSError | None:
-        """Why it failed: the first error that is not the cancellation which another caused."""
-        causes = [e for e in self.errors if not isinstance(e, RequestCancelledError)]
-        return next(iter(causes or self.errors), None)
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -165,13 +159,21 @@ class Utterance:
             on_finished,
             stage=stage,
             prompt_codes=prompt_codes,
-            deadline_s=self._prompting.deadline_s,
+            deadline=self._prompting.deadline,
         )
 
     def _on_refined(self, segment: Segment, sequence: Sequence) -> None:
         if sequence.error:
             self._end(sequence.error)
             return
+        try:
+            self._take_refinement(segment, sequence)
+        except Exception as error:  # noqa: BLE001 - the sequence is gone, so nobody else would end it
+            self._end(GenerationError(f"refined text cannot be read: {error!r}"))
+        else:
+            self._go_on(self._speak(segment))
+
+    def _take_refinement(self, segment: Segment, sequence: Sequence) -> None:
         refined = self._encoder.decode_refined(sequence.tokens[:, 0])
         ids = self._encoder.encode(refined, self._prompting.speed, self._prompting.prompt_text)
         is_whole = sequence.finish_reason is FinishReason.STOP and len(ids) <= MAX_TEXT_IDS
@@ -180,7 +182,6 @@ class Utterance:
             segment.text_ids = np.asarray(ids, dtype=np.int32)
         elif REFINE_REFUSED not in self.warnings:
             self.warnings.append(REFINE_REFUSED)
-        self._go_on(self._speak(segment))
 
     def _on_spoken(self, segment: Segment, sequence: Sequence) -> None:
         segment.codes = sequence

@@ -7,10 +7,17 @@ import numpy.typing as npt
 
 from chattts_triton.audio import to_pcm16
 from chattts_triton.config import VocoderConfig, num_threads, read_config
-from chattts_triton.constants import SAMPLE_RATE_HZ
+from chattts_triton.constants import MAX_NEW_CODES, SAMPLE_RATE_HZ, SAMPLES_PER_CODE
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.sampling_params import check_range
-from chattts_triton.serving.edge import ModelArgs, Tensors, column, pad_rows, split_segments
+from chattts_triton.serving.edge import (
+    ModelArgs,
+    Tensors,
+    check_call_size,
+    column,
+    pad_rows,
+    split_segments,
+)
 from chattts_triton.vocoder.decoder import WaveformDecoder
 from chattts_triton.vocoder.joining import join_segments, trim_silence
 
@@ -49,8 +56,11 @@ class VocosDecoderModel:
         if width != self._hidden_size:
             raise InvalidRequestError.of("HIDDENS", width, f"rows of {self._hidden_size} values")
         # The dither is drawn from the text's own seed, which is that of its first segment.
+        if inputs["SEED"].shape[1] == 0:
+            raise InvalidRequestError.of("SEED", "no value", "one for each segment")
         seeds = [check_range("SEED", int(seed)) for seed in inputs["SEED"][:, 0]]
         rows = [self._split(inputs, row) for row in range(len(seeds))]
+        check_call_size("NUM_CODES", [_num_codes(segments, pauses) for segments, pauses, _ in rows])
         audios = [self._speak(*row) for row in rows]
         pcm16 = [to_pcm16(audio, seed) for audio, seed in zip(audios, seeds, strict=True)]
         return {
@@ -61,6 +71,9 @@ class VocosDecoderModel:
 
     def _split(self, inputs: Tensors, row: int) -> tuple[list[Floats], list[int], bool]:
         segments = split_segments("NUM_CODES", inputs["HIDDENS"][row], inputs["NUM_CODES"][row])
+        longest = max(len(segment) for segment in segments)
+        if longest > MAX_NEW_CODES:
+            raise InvalidRequestError.of("NUM_CODES", longest, f"1 to {MAX_NEW_CODES} a segment")
         pauses = [0] * len(segments)
         if "PAUSE_SAMPLES" in inputs:
             pauses = inputs["PAUSE_SAMPLES"][row, : len(segments)].tolist()
@@ -72,3 +85,8 @@ class VocosDecoderModel:
     def _speak(self, segments: list[Floats], pauses: list[int], trim: bool) -> Floats:
         audio = join_segments([self._decoder.decode(hiddens) for hiddens in segments], pauses)
         return trim_silence(audio) if trim else audio
+
+
+def _num_codes(segments: list[Floats], pauses: list[int]) -> int:
+    """The steps that a row's audio lasts, its pauses counted in."""
+    return sum(map(len, segments)) + -(-sum(pauses) // SAMPLES_PER_CODE)

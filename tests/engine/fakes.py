@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from chattts_triton.engine.sampler import Sampler
-from chattts_triton.engine.sequence import Sequence, Stage
+from chattts_triton.engine.sequence import Deadline, Sequence, Stage
 from chattts_triton.errors import GenerationError
 from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
@@ -122,7 +122,7 @@ def make_sequence(
     seed: int = 0,
     cap: int = 50,
     request_id: str = "r",
-    deadline_s: float | None = None,
+    deadline: Deadline | None = None,
     stage: Stage = Stage.CODE,
 ) -> Sequence:
     """A one-id prompt that ends after `num_steps` steps and then joins `finished`."""
@@ -132,6 +132,6 @@ def make_sequence(
         np.zeros(8, dtype=np.float32),
         SamplingParams(seed=seed, max_new_codes=cap),
         finished.append,
-        deadline_s=deadline_s,
+        deadline=deadline,
         stage=stage,
     )

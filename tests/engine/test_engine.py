@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from fakes import FakeModelRunner, make_samplers, make_sequence
 
 from chattts_triton.config import EngineConfig
 from chattts_triton.engine.engine import Engine
-from chattts_triton.engine.sequence import FinishReason, Stage
+from chattts_triton.engine.sequence import Deadline, FinishReason, Stage
 from chattts_triton.errors import (
     DeadlineExceededError,
     GenerationError,
@@ -140,6 +142,28 @@ def test_more_sequences_than_could_ever_fit_are_the_callers_mistake():
         engine.add_request([make_sequence(1, []) for _ in range(7)])
 
 
+def test_a_finished_sequence_lets_go_of_its_owner():
+    """Otherwise request and arrays would keep each other until the garbage collector came by."""
+
+    class Owner:
+        def __init__(self):
+            self.sequence = make_sequence(1, [])
+            self.sequence._on_finished = self.take
+
+        def take(self, sequence):
+            assert sequence is self.sequence
+
+    owner = Owner()
+    sequence, watched = owner.sequence, weakref.ref(owner)
+    gc.disable()
+    try:
+        sequence.finish(FinishReason.STOP)
+        del owner
+        assert watched() is None
+    finally:
+        gc.enable()
+
+
 def test_abort_frees_the_slot_and_drops_a_waiting_one():
     engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
     engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, request_id="a")])
@@ -156,19 +180,19 @@ def test_abort_frees_the_slot_and_drops_a_waiting_one():
 
 def test_a_deadline_ends_waiting_and_running_sequences_within_a_step():
     engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
-    now_s = time.monotonic()
-    running = make_sequence(FakeModelRunner.NEVER, finished, deadline_s=now_s + 60)
-    waiting = make_sequence(3, finished, deadline_s=now_s + 60)
+    deadline = Deadline.after(60)
+    running = make_sequence(FakeModelRunner.NEVER, finished, deadline=deadline)
+    waiting = make_sequence(3, finished, deadline=deadline)
     engine.add_request([running, waiting])
     engine.step()
     steps = running.num_steps
 
-    running.deadline_s = waiting.deadline_s = now_s
+    running.deadline = waiting.deadline = Deadline(60, time.monotonic())
     engine.step()
 
     assert engine.num_running == engine.num_waiting == 0
     assert all(isinstance(sequence.error, DeadlineExceededError) for sequence in finished)
-    assert str(running.error).endswith(f"exceeded after {steps} steps")
+    assert str(running.error) == f"deadline of 60000 ms exceeded after {steps} steps"
 
 
 def test_logits_that_are_not_finite_fail_their_sequence_and_no_other():
@@ -241,6 +265,22 @@ def test_an_idle_engine_waits_for_company_as_long_as_it_is_told():
     assert all(s.first_step_s - began_s >= 0.1 for s in sequences)
 
 
+def test_an_engine_with_waiting_sequences_does_not_wait_for_company():
+    """Two sequences for one slot: only the first, who finds the engine idle, pays the delay."""
+    engine = make_engine(FakeModelRunner(num_slots=1), max_queue_delay_us=5_000_000)
+    done, finished = threading.Semaphore(0), []
+    sequences = [make_sequence(3, finished) for _ in range(2)]
+    for sequence in sequences:
+        sequence._on_finished = lambda _: done.release()
+    engine.add_request(sequences)
+
+    engine.start()
+
+    assert done.acquire(timeout=4)
+    assert done.acquire(timeout=4)
+    engine.stop()
+
+
 def test_slots_return_to_zero_after_a_storm_of_adds_aborts_and_ends():
     order = random.Random(7)
     engine, finished = make_engine(max_waiting=8), []
@@ -248,9 +288,9 @@ def test_slots_return_to_zero_after_a_storm_of_adds_aborts_and_ends():
     for i in range(400):
         try:
             num_steps = order.choice([1, 2, 5, 9, FakeModelRunner.NEVER])
-            deadline_s = time.monotonic() - 1 if order.random() < 0.1 else None
+            deadline = Deadline.after(-1) if order.random() < 0.1 else None
             engine.add_request(
-                [make_sequence(num_steps, finished, request_id=str(i), deadline_s=deadline_s)]
+                [make_sequence(num_steps, finished, request_id=str(i), deadline=deadline)]
             )
             num_added += 1
         except OverloadedError:

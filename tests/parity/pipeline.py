@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from chattts_triton.config import MAX_MODEL_LEN, EngineConfig
-from chattts_triton.engine.engine import Engine, make_samplers
+from chattts_triton.engine.engine import TEXT_END, Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import use_one_torch_thread
 from chattts_triton.engine.sequence import FinishReason, Sequence
@@ -41,7 +41,14 @@ class Utterance:
 class Pipeline:
     """preprocess, engine and decoder over one export."""
 
-    def __init__(self, repository: Path, *, max_num_seqs: int = 8, exact_batching: bool = True):
+    def __init__(
+        self,
+        repository: Path,
+        *,
+        max_num_seqs: int = 8,
+        exact_batching: bool = True,
+        text_end: int | None = None,
+    ):
         use_one_torch_thread()
         manifest = load_manifest(repository)
         self.preprocess = PreprocessModel(
@@ -57,6 +64,8 @@ class Pipeline:
         )
         config = EngineConfig(max_num_seqs=max_num_seqs)
         self.manifest = manifest
+        if text_end is not None:  # random weights never draw the real one
+            manifest = replace(manifest, special_ids=manifest.special_ids | {TEXT_END: text_end})
         self.engine = Engine(self.runner, make_samplers(manifest, max_num_seqs), config)
         self.decoder = WaveformDecoder(
             manifest.member_directory(repository, "vocos_decoder"), threads=2

@@ -13,6 +13,7 @@ from test_parity import TEXTS, draw_speaker
 
 from chattts_triton.engine.sequence import Sequence, Stage
 from chattts_triton.export.upstream import load_upstream_chat, reference_codes
+from chattts_triton.serving import utterance as spoken_text
 from chattts_triton.serving.utterance import _REFINEMENT
 from chattts_triton.text.cleaner import clean
 from chattts_triton.text.prompt import PromptEncoder
@@ -131,3 +132,56 @@ def test_a_voice_sample_goes_into_the_prompt_as_upstreams_does(pipeline, chat, e
 
     assert np.array_equal(ours.tokens, outputs.ids[0].numpy())
     assert not np.array_equal(ours.tokens, utterance.sequence.tokens)
+
+
+def test_refining_and_then_speaking_is_what_upstream_does(chat, encoder, tiny_repositories):
+    """The whole way of a REFINE text through `Utterance`, on the engine and the real graphs.
+
+    Random weights never end a refinement and always stray. So an id that they do draw stands for
+    the end, on both sides, and what they make of the text counts as the text itself.
+    """
+    text, seed = "你好，世界。", 42
+    drawn = refine_upstream(chat, text, "", seed)
+    first_at = {int(token): step for step, token in reversed(list(enumerate(drawn)))}
+    end = next(token for token, step in first_at.items() if 8 <= step < 30)
+    real_end, chat.tokenizer.eos_token = chat.tokenizer.eos_token, end
+    pipeline = Pipeline(tiny_repositories["fp32"], max_num_seqs=2, text_end=end)
+    try:
+        ids = refine_upstream(chat, text, "", seed)
+        refined = encoder.decode_refined(ids)
+        codes, _ = reference_codes(chat, refined, draw_speaker(chat, seed), seed, STEPS)
+        drawing = Utterance("你好", seed, STEPS)
+        pipeline.submit(drawing).wait()
+        done = threading.Event()
+        spoken = spoken_text.Utterance(
+            [
+                spoken_text.Segment(
+                    text=refined,
+                    text_ids=np.asarray(encoder.encode(text, 5), dtype=np.int32),
+                    refine_ids=np.asarray(encoder.encode_refinement(text), dtype=np.int32),
+                    params=drawing.sequence.params,
+                )
+            ],
+            spoken_text.Prompting(
+                request_id="test",
+                speaker_embedding=drawing.sequence.speaker_embedding,
+                prompt_codes=None,
+                prompt_text="",
+                speed=5,
+                deadline=None,
+            ),
+            [],
+            encoder,
+            pipeline.engine.continue_request,
+            lambda _: done.set(),
+        )
+
+        pipeline.engine.add_request(spoken.sequences())
+        assert done.wait(timeout=60)
+
+        assert len(ids) == first_at[end]
+        assert (spoken.warnings, spoken.refined_text) == ([], refined)
+        assert np.array_equal(spoken.segments[0].codes.tokens, codes)
+    finally:
+        chat.tokenizer.eos_token = real_end
+        pipeline.close()

@@ -407,7 +407,9 @@ def test_a_transcript_that_does_not_fit_into_the_prompt_is_refused(
 
     message = refusal(model, tensors(TEXT="好" * 30, VOICE="sampled"))
 
-    assert message.startswith("TEXT: got a text of 1034 ids, wanted at most 1024")
+    assert message == (
+        "VOICE: got a transcript that makes a prompt of 1034 ids, wanted at most 1024"
+    )
 
 
 def test_parameters_do_what_the_tensors_do_for_every_row(preprocess: PreprocessModel) -> None:

@@ -52,7 +52,7 @@ class Followed:
             prompt_codes=np.zeros((2, 4), dtype=np.int32),
             prompt_text="示例",
             speed=6,
-            deadline_s=None,
+            deadline=None,
         )
         self.utterance = Utterance(
             segments, prompting, [], FakeEncoder(), self.going_on.append, self.on_ended
@@ -134,7 +134,7 @@ def test_a_failed_refinement_ends_its_text_without_speaking():
 
     assert followed.going_on == []
     assert followed.num_ended == 1
-    assert isinstance(followed.utterance.error, GenerationError)
+    assert isinstance(followed.utterance.errors[0], GenerationError)
 
 
 def test_one_cut_segment_makes_the_whole_text_cut():
@@ -160,7 +160,7 @@ def test_an_error_is_told_at_once_and_the_end_when_all_have_ended():
     second.finish(FinishReason.ABORT, error)
 
     assert followed.utterance.has_ended
-    assert followed.utterance.error is error
+    assert followed.utterance.errors == [error, error]
 
 
 @pytest.mark.parametrize(("num_prompt_ids", "cap"), [(3, 38), (100, 232), (500, MAX_REFINED_IDS)])

@@ -16,7 +16,9 @@ class TritonPythonModel:
             pb_utils, PREPROCESS, num_warm_up_requests=model_args.num_warm_up_requests
         )
         manifest, directory = model_args.load_manifest()
-        self._model = PreprocessModel(directory, manifest.special_ids, model_args.directory)
+        self._model = PreprocessModel(
+            directory, manifest.special_ids, model_args.directory, model_args.parameters
+        )
 
     def execute(self, requests):
         return [self._edge.answer(request, self._model.run) for request in requests]
