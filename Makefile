@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench-steps serve clean
+.PHONY: help install demo test check bench-steps bench-texts serve clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,12 @@ test: check  ## the linters and every test, as CI runs them
 bench-steps: install  ## engine against upstream's loop, step against session, memory (full weights)
 	$(BIN)/python benchmarks/steps.py
 
+bench-texts: install  ## a long text against its segments, reading of texts, cost of the dither
+	$(BIN)/python benchmarks/long_text.py
+	$(BIN)/python benchmarks/text.py
+	$(BIN)/python benchmarks/dither.py
+
 clean:  ## remove exports, checkpoints, wavs and caches; keep .venv
-	rm -rf checkpoints build *.wav model_repository/*/1/*/ model_repository/chattts_ensemble/1/manifest.json
+	git clean -fdqX model_repository
+	rm -rf checkpoints build *.wav
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

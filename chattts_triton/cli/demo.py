@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chattts_triton.cli.say import check_out, connected_client, import_client, write_errors
+
 if TYPE_CHECKING:
     from chattts_triton.export.choose import CheckpointChoice
 
 TEXT = "你好，世界。"
 SEED = 42
 _PRECISION = "int8"
+_CALL_TIMEOUT_S = 300.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,24 +37,31 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run every stage once, in order."""
+    """Run every stage once, in order.
+
+    Raises:
+        ChatTTSError: A stage failed; what can be known before the work is refused before it.
+    """
+    check_out(args.out)
+    import_client()
     # Imported here: together these take seconds, and only this command needs them all.
-    from chattts_client import ChatTTSClient
     from chattts_triton.export.choose import choose_checkpoint
     from chattts_triton.server.background_server import serve_in_background
 
-    choice = choose_checkpoint(args.checkpoints, environment=os.environ)
+    with progress("choosing the checkpoint"):
+        choice = choose_checkpoint(args.checkpoints, environment=os.environ)
     sys.stdout.write(f"checkpoint: {choice.note}\n")
     _export_if_needed(choice, args.repository)
     with contextlib.ExitStack() as stack:
-        with _progress("starting tritonserver"):
+        with progress("starting tritonserver"):
             server = stack.enter_context(serve_in_background(args.repository))
-        client = stack.enter_context(ChatTTSClient(server.grpc))
+        client = stack.enter_context(connected_client(server.grpc, _CALL_TIMEOUT_S))
         began_s = time.monotonic()
-        with _progress("one gRPC infer call"):
+        with progress("one gRPC infer call"):
             audio = client.synthesize(TEXT, seed=SEED)
         elapsed_s = time.monotonic() - began_s
-    audio.write(args.out)
+    with write_errors(args.out):
+        audio.write(args.out)
     sys.stdout.write(
         f"{args.out}: {audio.duration_s:.2f} s of audio in {elapsed_s:.2f} s, "
         f"RTF {elapsed_s / audio.duration_s:.2f}, seed {audio.seed}, "
@@ -63,19 +73,20 @@ def run(args: argparse.Namespace) -> int:
 def _export_if_needed(choice: CheckpointChoice, repository: Path) -> None:
     from chattts_triton.export.repository import export, is_export_of
 
-    with _progress("checking the export"):
+    with progress("checking the export"):
         is_current = is_export_of(repository, choice.path, _PRECISION)
     if not is_current:
         export(choice.path, repository, _PRECISION)
 
 
 @contextlib.contextmanager
-def _progress(what: str) -> Iterator[None]:
+def progress(what: str) -> Iterator[None]:
     """Show on standard error that something goes on, and for how long, until it is over."""
     from tqdm import tqdm
 
     is_over = threading.Event()
-    with tqdm(desc=what, bar_format="{desc}: {elapsed}", file=sys.stderr) as bar:
+    # The bar stays empty: it fills the line, which hides what a bar within this one left there.
+    with tqdm(total=1, desc=what, bar_format="{desc}: {elapsed} {bar}", file=sys.stderr) as bar:
 
         def tick() -> None:
             while not is_over.wait(0.5):

@@ -11,6 +11,14 @@ from chattts_triton import __version__
 from chattts_triton.errors import ChatTTSError
 
 COMMANDS = ("fetch", "standin", "export", "serve", "say", "normalize", "voices", "demo")
+_EXTRAS = {
+    "fetch": "[export]",
+    "standin": "[export]",
+    "export": "[export]",
+    "serve": "[serve]",
+    "voices": "[voices]",
+    "demo": "[export,serve]",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -32,11 +40,21 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(args.run(args))
     except ChatTTSError as error:
-        message = " ".join(str(error).split())
-        sys.stderr.write(f"chattts-triton {args.command}: {message}\n")
-        return 1
+        return _fail(args.command, " ".join(str(error).split()))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == __package__.partition(".")[0]:
+            raise  # a fault of ours, which no installation mends
+        extra = _EXTRAS.get(args.command, "")
+        return _fail(
+            args.command, f"{error.name} is not installed; pip install 'chattts-triton{extra}'"
+        )
     except KeyboardInterrupt:
         return 130
+
+
+def _fail(command: str, message: str) -> int:
+    sys.stderr.write(f"chattts-triton {command}: {message}\n")
+    return 1
 
 
 if __name__ == "__main__":

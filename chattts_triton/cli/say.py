@@ -6,7 +6,10 @@ import argparse
 import json
 import math
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +18,9 @@ from chattts_triton.constants import MAX_SPEED, MIN_SPEED
 from chattts_triton.errors import ChatTTSError, InvalidRequestError
 
 if TYPE_CHECKING:
-    from chattts_client import Audio, ChatTTSClientError
+    from types import ModuleType
+
+    from chattts_client import Audio, ChatTTSClient, ChatTTSClientError
 
 STANDARD_STREAM = "-"
 CUT_WARNING = (
@@ -96,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
         ChatTTSError: The text cannot be read, the call failed, or the file cannot be written.
     """
     text = _read_text(args.text)
-    _check_out(args.out)
+    if args.out != STANDARD_STREAM:
+        check_out(Path(args.out))
     start_s = time.perf_counter()
     audio = _synthesize(args, text)
     elapsed_s = time.perf_counter() - start_s
@@ -138,29 +144,66 @@ def _read_text(text: str) -> str:
         ) from error
 
 
-def _check_out(out: str) -> None:
-    """Refuse before the work what could not be written after it."""
-    if out == STANDARD_STREAM:
-        return
-    if Path(out).is_dir():
+def check_out(out: Path) -> None:
+    """Refuse before the work a file that could not be written after it.
+
+    Raises:
+        ChatTTSError: It is a directory, has none, or may not be written.
+    """
+    if out.is_dir():
         raise ChatTTSError(f"cannot write {out}: it is a directory")
-    if not Path(out).parent.is_dir():
-        raise ChatTTSError(f"cannot write {out}: no directory {Path(out).parent}")
+    if not out.parent.is_dir():
+        raise ChatTTSError(f"cannot write {out}: no directory {out.parent}")
+    with write_errors(out):
+        if out.is_file():
+            out.open("ab").close()
+        elif not out.exists():  # what is there and no file, such as a pipe, is not to be opened
+            tempfile.TemporaryFile(dir=out.parent).close()
 
 
-def _synthesize(args: argparse.Namespace, text: str) -> Audio:
+@contextmanager
+def write_errors(out: str | Path) -> Iterator[None]:
+    """Turn a failure to write `out` into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise ChatTTSError(f"cannot write {out}: {error.strerror or error}") from error
+
+
+def import_client() -> ModuleType:
+    """The package `chattts_client`, which is installed by itself.
+
+    Raises:
+        ChatTTSError: It is not installed.
+    """
     try:
         import chattts_client
     except ImportError as error:
         raise ChatTTSError(
             f"the client is not installed ({error}): run `pip install ./client` in the repository"
         ) from error
-    options: dict[str, Any] = {name: getattr(args, name) for name in OPTION_NAMES}
+    return chattts_client
+
+
+@contextmanager
+def connected_client(url: str, timeout_s: float) -> Iterator[ChatTTSClient]:
+    """A client of the server at `url`; what its calls raise within the block are our errors.
+
+    Raises:
+        ChatTTSError: The client is not installed, or a call failed.
+    """
+    package = import_client()
     try:
-        with chattts_client.ChatTTSClient(args.url, timeout_s=args.timeout_s) as client:
-            return client.synthesize(text, **options)
-    except chattts_client.ChatTTSClientError as error:
+        with package.ChatTTSClient(url, timeout_s=timeout_s) as client:
+            yield client
+    except package.ChatTTSClientError as error:
         raise _server_error(error) from error
+
+
+def _synthesize(args: argparse.Namespace, text: str) -> Audio:
+    options: dict[str, Any] = {name: getattr(args, name) for name in OPTION_NAMES}
+    with connected_client(args.url, args.timeout_s) as client:
+        return client.synthesize(text, **options)
 
 
 def _server_error(error: ChatTTSClientError) -> ChatTTSError:
@@ -170,14 +213,12 @@ def _server_error(error: ChatTTSClientError) -> ChatTTSError:
 
 
 def _write(out: str, audio: Audio) -> None:
-    try:
+    with write_errors(out):
         if out == STANDARD_STREAM:
             sys.stdout.buffer.write(audio.wav_bytes())
             sys.stdout.buffer.flush()
         else:
             audio.write(out)
-    except OSError as error:
-        raise ChatTTSError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def _sentence(report: Report) -> str:

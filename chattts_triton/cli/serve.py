@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chattts_triton.errors import ServerStartError
-
 if TYPE_CHECKING:
     from chattts_triton.server.serve_options import Endpoints
 
@@ -64,13 +62,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal stops it."""
-    try:
-        from chattts_triton.server.serve_options import ServeOptions
-        from chattts_triton.server.supervisor import Supervisor
-    except ModuleNotFoundError as error:
-        raise ServerStartError(
-            f"{error.name} is not installed (pip install 'chattts-triton[serve]')"
-        ) from error
+    # Imported here: only this command needs the extra `serve`.
+    from chattts_triton.server.serve_options import ServeOptions
+    from chattts_triton.server.supervisor import Supervisor
+
     supervisor = Supervisor(
         ServeOptions(
             repository=args.repository,

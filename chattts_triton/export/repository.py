@@ -1,15 +1,17 @@
-"""Writes an export: every file into fresh directories, then one rename that makes them live."""
+"""Writes an export: every file beside those in use, then renames that make them live."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pybase16384
@@ -62,6 +64,8 @@ _VERSIONED_PACKAGES = ("ChatTTS", "numpy", "onnx", "onnxruntime", "torch")
 # What the operator changes while the models serve: put there once, and never written again.
 OPERATORS_FILES = (book_file.FILE_NAME, LEXICON_FILE)
 
+LOCK_FILE = ".export.lock"
+
 Check = Callable[[Path, Path, Manifest], None]
 
 
@@ -79,28 +83,30 @@ def export(
     prevents that by raising.
 
     Until the very last step nothing that a running server uses is touched, and a failure or a
-    killed process leaves the former export in force. Sets of another `name` are left alone.
+    killed process leaves the former export in force. Sets of another `name` are left alone. Then
+    config.pbtxt and model.py of this set become those of this version, whatever they held.
 
     Raises:
         InvalidRequestError: `precision` is not one of PRECISIONS, or `name` is malformed or would
             take that of another model.
-        ModelLoadError: The checkpoint is incomplete or damaged, or the files cannot be written.
+        ModelLoadError: The checkpoint is incomplete or damaged, the files cannot be written, or
+            another export into `repository` is running.
     """
     if precision not in PRECISIONS:
         raise InvalidRequestError.of("precision", precision, " or ".join(PRECISIONS))
     check_name(name)
     checkpoint = Checkpoint.open(checkpoint_directory)
     export_id = f"{precision}-{uuid.uuid4().hex[:12]}"
-    with _staged(repository, name, export_id) as directories:
-        try:
+    with _alone_in(repository):
+        if name != DEFAULT_NAME:
+            check_not_taken(repository, name)
+        with _staged(repository, name, export_id) as directories:
             _write_all(checkpoint, precision, directories)
             manifest = _describe(checkpoint, precision, export_id, repository, directories, name)
             if check:
                 check(checkpoint_directory, repository, manifest)
             _publish(repository, manifest)
-        except OSError as error:
-            raise ModelLoadError(f"{repository}: cannot be written: {error}") from error
-    _remove_former_exports(repository, manifest)
+        _remove_former_exports(repository, manifest)
     return manifest
 
 
@@ -126,25 +132,45 @@ def is_export_of(
 
 
 @contextmanager
+def _alone_in(repository: Path) -> Iterator[None]:
+    """The only export into this repository, whose failures to write are our error."""
+    try:
+        repository.mkdir(parents=True, exist_ok=True)
+        # A file and not the directory, which NFS does not lock. It stays: were it removed, a
+        # waiting process could lock the old one and the next process a new one.
+        with (repository / LOCK_FILE).open("a") as file:
+            _lock(file, repository)
+            yield
+    except OSError as error:
+        raise ModelLoadError(f"{repository}: cannot be written: {error}") from error
+
+
+def _lock(file: IO[str], repository: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, even a killed one
+    except BlockingIOError:
+        raise ModelLoadError(f"{repository}: another export into it is running") from None
+
+
+@contextmanager
 def _staged(repository: Path, name: str, export_id: str) -> Iterator[dict[str, Path]]:
-    """Fresh directories for each member's files; removed again if anything fails."""
+    """Fresh directories for each member's files; what was made is removed if anything fails."""
     directories = {
         member: repository / member_name(name, member) / VERSION_DIRECTORY / export_id
         for member in MEMBERS
     }
+    manifest_directory = manifest_path(repository, name).parent
     try:
-        try:
-            if name != DEFAULT_NAME:
-                check_not_taken(repository, name)
-            _write_template(repository, name)
-            for directory in directories.values():
-                directory.mkdir(parents=True)
-        except OSError as error:
-            raise ModelLoadError(f"{repository}: cannot be written: {error}") from error
+        for directory in directories.values():
+            directory.mkdir(parents=True)
+        manifest_directory.mkdir(parents=True, exist_ok=True)
         yield directories
     except BaseException:
         for directory in directories.values():
             shutil.rmtree(directory, ignore_errors=True)
+        for directory in (manifest_directory, *(path.parent for path in directories.values())):
+            with suppress(OSError):
+                os.removedirs(directory)  # as far as they are empty; the lock file ends it
         raise
 
 
@@ -256,12 +282,37 @@ def _special_ids(tokenizer: Path) -> dict[str, int]:
 
 
 def _publish(repository: Path, manifest: Manifest) -> None:
-    path = manifest_path(repository, manifest.name)
-    temporary = path.with_suffix(f".{manifest.export_id}")
-    temporary.write_text(manifest.to_json(), encoding="utf-8")
-    with temporary.open("rb") as file:
+    """Rename everything into place, the manifest last; nothing is, where one cannot be written."""
+    files = _template_files(repository, manifest.name)
+    files |= _operators_files(repository, manifest.name)
+    files[manifest_path(repository, manifest.name)] = manifest.to_json().encode()
+    fresh = {path: _beside(path) for path, content in files.items() if _is_due(path, content)}
+    try:
+        for path, temporary in fresh.items():
+            _write_durably(temporary, files[path])
+        link = repository / DEFAULT_NAME
+        if manifest.name == DEFAULT_NAME and not link.is_symlink():
+            link.symlink_to(DEFAULT_ENSEMBLE)
+        for path, temporary in fresh.items():
+            temporary.replace(path)
+    finally:
+        for path in files:  # a killed export may have left one of a file that is not due now
+            _beside(path).unlink(missing_ok=True)
+
+
+def _is_due(path: Path, content: bytes) -> bool:
+    return not (path.exists() if path.name in OPERATORS_FILES else _holds(path, content))
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _remove_former_exports(repository: Path, manifest: Manifest) -> None:
@@ -270,8 +321,6 @@ def _remove_former_exports(repository: Path, manifest: Manifest) -> None:
         for path in live.parent.iterdir():
             if path.is_dir() and path != live and path.name.startswith(PRECISIONS):
                 shutil.rmtree(path)
-    for stale in manifest_path(repository, manifest.name).parent.glob("manifest.*-*"):
-        stale.unlink()
     load_manifest(repository, manifest.name)
 
 
@@ -281,21 +330,10 @@ def template_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "model_repository"
 
 
-def _write_template(repository: Path, name: str) -> None:
-    for path, content in _template_files(repository, name).items():
-        if not _holds(path, content):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(".new")
-            temporary.write_bytes(content)
-            temporary.replace(path)
-    for name_of_file in OPERATORS_FILES:
-        path = repository / member_name(name, PREPROCESS.name) / name_of_file
-        if not path.exists():
-            shutil.copyfile(template_directory() / PREPROCESS.name / name_of_file, path)
-    manifest_path(repository, name).parent.mkdir(parents=True, exist_ok=True)
-    link = repository / DEFAULT_NAME
-    if name == DEFAULT_NAME and not link.is_symlink():
-        link.symlink_to(DEFAULT_ENSEMBLE)
+def _operators_files(repository: Path, name: str) -> dict[Path, bytes]:
+    template = template_directory() / PREPROCESS.name
+    directory = repository / member_name(name, PREPROCESS.name)
+    return {directory / file: (template / file).read_bytes() for file in OPERATORS_FILES}
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -23,9 +23,9 @@ from chattts_triton.export import repository as repository_module
 from chattts_triton.export.check import Difference, compare
 from chattts_triton.export.checkpoint import Checkpoint
 from chattts_triton.export.graph import external_data_files
-from chattts_triton.export.repository import export, is_export_of
+from chattts_triton.export.repository import LOCK_FILE, export, is_export_of
 from chattts_triton.export.upstream import homophones_map, import_upstream
-from chattts_triton.manifest import load_manifest, manifest_path, sha256_of
+from chattts_triton.manifest import load_manifest, sha256_of
 
 
 @pytest.fixture
@@ -148,8 +148,117 @@ def test_a_failed_check_keeps_the_export_from_going_live(tiny_checkpoint, tmp_pa
     with pytest.raises(ModelLoadError, match="gpt logits"):
         export(tiny_checkpoint, tmp_path, "int8", check=check)
 
-    assert not manifest_path(tmp_path).exists()
-    assert list(tmp_path.rglob("*.onnx*")) == []
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
+
+
+def make_template_older(repository: Path) -> None:
+    """What an operator changed and what an older version wrote look alike."""
+    for path in (*repository.glob("*/config.pbtxt"), *repository.glob("*/1/model.py")):
+        with path.open("a") as file:
+            file.write("# of an older version")
+
+
+def test_a_failed_check_leaves_the_older_template_of_the_live_set_alone(tiny_checkpoint, tmp_path):
+    export(tiny_checkpoint, tmp_path, "int8")
+    make_template_older(tmp_path)
+    before = files_below(tmp_path)
+
+    def check(*_):
+        assert files_below(tmp_path).items() > before.items()
+        raise ModelLoadError("export differs from PyTorch: gpt logits")
+
+    with pytest.raises(ModelLoadError, match="gpt logits"):
+        export(tiny_checkpoint, tmp_path, "fp32", check=check)
+
+    assert files_below(tmp_path) == before
+
+
+def test_an_export_writes_over_the_older_template_and_not_over_the_operators_files(
+    tiny_checkpoint, tmp_path
+):
+    export(tiny_checkpoint, tmp_path, "int8")
+    make_template_older(tmp_path)
+    (tmp_path / "preprocess" / "lexicon.tsv").write_text("GPU\t显卡\n", encoding="utf-8")
+
+    export(tiny_checkpoint, tmp_path, "int8")
+
+    template = repository_module.template_directory()
+    for model in ("preprocess", "gpt", "vocos_decoder"):
+        for name in (f"{model}/config.pbtxt", f"{model}/1/model.py"):
+            assert (tmp_path / name).read_bytes() == (template / name).read_bytes()
+    lexicon = (tmp_path / "preprocess" / "lexicon.tsv").read_text(encoding="utf-8")
+    assert lexicon == "GPU\t显卡\n"
+
+
+@pytest.mark.parametrize("last", ["gpt/config.pbtxt", "chattts_ensemble/1/manifest.json"])
+def test_one_file_that_cannot_be_written_at_the_very_end_changes_nothing(
+    tiny_checkpoint, tmp_path, last
+):
+    export(tiny_checkpoint, tmp_path, "int8")
+    make_template_older(tmp_path)
+    before = files_below(tmp_path)
+    (tmp_path / f"{last}.new").mkdir()  # in the way of what is written beside the file
+
+    with pytest.raises(ModelLoadError, match="cannot be written"):
+        export(tiny_checkpoint, tmp_path, "fp32")
+
+    assert files_below(tmp_path) == before
+
+
+def test_a_fresh_repository_that_cannot_be_finished_is_left_without_a_model(
+    tiny_checkpoint, tmp_path
+):
+    (tmp_path / "chattts").mkdir()  # in the way of the link
+
+    with pytest.raises(ModelLoadError, match=r"cannot be written: .*File exists"):
+        export(tiny_checkpoint, tmp_path, "int8")
+
+    assert {path.name for path in tmp_path.iterdir()} == {"chattts", LOCK_FILE}
+
+
+LOCK_HOLDER = """
+import fcntl, sys
+with open(sys.argv[1], "a") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_export_into_the_repository_is_refused_until_the_first_is_gone(
+    tiny_checkpoint, tmp_path, capsys
+):
+    """The holder is killed, as an export may be, and its lock goes with it."""
+    former = export(tiny_checkpoint, tmp_path, "int8")
+    before = files_below(tmp_path)
+    command = export_command(tiny_checkpoint, tmp_path)[3:]
+
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK_HOLDER, str(tmp_path / LOCK_FILE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout.readline() == b"locked\n"
+        assert main(command) == 1
+        holder.kill()
+
+    err = capsys.readouterr().err.splitlines()[-1]
+    assert err == f"chattts-triton export: {tmp_path}: another export into it is running"
+    assert files_below(tmp_path) == before
+    assert load_manifest(tmp_path) == former
+    assert main(command) == 0
+    assert load_manifest(tmp_path) != former
+
+
+def test_two_exports_at_a_time_leave_one_whole(tiny_checkpoint, tmp_path):
+    def check(*_):
+        with pytest.raises(ModelLoadError, match="another export into it is running"):
+            export(tiny_checkpoint, tmp_path, "fp32", name="second")
+
+    manifest = export(tiny_checkpoint, tmp_path, "int8", check=check)
+
+    load_manifest(tmp_path).verify(tmp_path, hashes=True)
+    assert load_manifest(tmp_path) == manifest
 
 
 def test_a_second_export_replaces_the_first_and_leaves_nothing_of_it(tiny_checkpoint, tmp_path):
@@ -190,7 +299,7 @@ def test_a_named_set_is_complete_without_the_set_chattts(tiny_checkpoint, tmp_pa
 
     assert load_manifest(tmp_path, "only") == manifest
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("only", "only_preprocess", "only_gpt", "only_vocos_decoder")
+        *("only", "only_preprocess", "only_gpt", "only_vocos_decoder", LOCK_FILE)
     }
     assert (tmp_path / "only" / "config.pbtxt").is_file()
     with pytest.raises(ModelLoadError, match=f"{tmp_path}: no exported model"):
@@ -415,6 +524,7 @@ def test_an_unknown_precision_is_refused(tiny_checkpoint, tmp_path):
 def test_a_full_disk_is_one_line_and_leaves_the_former_export_working(tiny_checkpoint, tmp_path):
     """The limit on the size of a file stands in for the disk's end: writes fail alike."""
     former = export(tiny_checkpoint, tmp_path, "int8")
+    make_template_older(tmp_path)
     before = files_below(tmp_path)
 
     command = export_command(tiny_checkpoint, tmp_path)

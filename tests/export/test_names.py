@@ -13,7 +13,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from chattts_triton.cli.main import main
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
 from chattts_triton.export.names import check_not_taken, named_config
-from chattts_triton.export.repository import export, template_directory
+from chattts_triton.export.repository import LOCK_FILE, export, template_directory
 from chattts_triton.manifest import MEMBERS, check_name, load_manifest, manifest_path
 from chattts_triton.serving.edge import ModelArgs
 
@@ -118,7 +118,7 @@ def test_a_model_that_no_export_of_the_name_wrote_is_not_written_over(
         export(tiny_checkpoint, tmp_path, "int8", name="second")
 
     assert config.read_text() == content
-    assert [path.name for path in tmp_path.iterdir()] == [model]
+    assert {path.name for path in tmp_path.iterdir()} == {model, LOCK_FILE}
 
 
 def test_a_config_that_cannot_be_read_is_one_line(tiny_checkpoint, tmp_path):

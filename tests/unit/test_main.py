@@ -42,6 +42,56 @@ def test_our_errors_are_one_line_and_exit_with_1(tmp_path, capsys):
     assert "not a ChatTTS checkpoint" in err
 
 
+WITHOUT_A_PACKAGE = """
+import sys
+sys.modules[sys.argv[1]] = None
+from chattts_triton.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "install"),
+    [
+        ("huggingface_hub", ["fetch"], "[export]"),
+        ("safetensors", ["standin", "--size=tiny", "--out=OUT"], "[export]"),
+        ("onnx", ["export", "--checkpoint=OUT", "--precision=fp32"], "[export]"),
+        ("psutil", ["serve", "--repository=OUT"], "[serve]"),
+        ("numpy", ["voices", "add", "a", "--seed=1", "--repository=OUT"], "[voices]"),
+        ("huggingface_hub", ["demo", "--out=OUT/demo.wav"], "[export,serve]"),
+        ("psutil", ["demo", "--out=OUT/demo.wav"], "[export,serve]"),
+        ("tokenizers", ["normalize", "--json", "--repository=EXPORT", "a"], ""),
+    ],
+)
+def test_a_package_that_is_not_installed_is_one_line_with_the_extra_that_has_it(
+    tiny_repositories, tmp_path, package, arguments, install
+):
+    places = {"OUT": str(tmp_path), "EXPORT": str(tiny_repositories["int8"])}
+    for word, place in places.items():
+        arguments = [argument.replace(word, place) for argument in arguments]
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_PACKAGE, package, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=tmp_path,
+    )
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"chattts-triton {arguments[0]}: {package} is not installed")
+    assert f"pip install 'chattts-triton{install}'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_module_of_ours_that_is_missing_is_no_matter_of_an_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "chattts_triton.export.standin", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"chattts_triton\.export\.standin"):
+        main(["standin", "--size=tiny", f"--out={tmp_path}"])
+
+
 def test_the_installed_command_knows_its_version():
     result = subprocess.run(
         [sys.executable, "-m", "chattts_triton.cli.main", "--version"],
