@@ -13,7 +13,7 @@ from chattts_triton.errors import ModelLoadError, shorten
 ENVIRONMENT_PREFIX = "CHATTTS_"
 MAX_TEXT_IDS = 1024  # of one segment's prompt
 MAX_PROMPT_CODES = 1024  # of a voice sample, 21.8 s
-MAX_CHARACTERS = 100_000  # the most that `max_characters` may be set to
+MAX_CHARACTERS = 5_000  # of a text as it was sent; an operator may set less
 # Answers are padded to the longest text of a call: 805 MB of hidden states at the most.
 MAX_CALL_CODES = 1 << 18
 MAX_MODEL_LEN = MAX_TEXT_IDS + MAX_PROMPT_CODES + MAX_NEW_CODES  # positions of a KV slot
@@ -51,7 +51,7 @@ class EngineConfig:
 class PreprocessConfig:
     """What may be set about `preprocess`; longer texts than `max_characters` are refused."""
 
-    max_characters: int = 5_000
+    max_characters: int = MAX_CHARACTERS
 
     def __post_init__(self) -> None:
         _check("max_characters", self.max_characters, 1, MAX_CHARACTERS)

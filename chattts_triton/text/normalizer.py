@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from chattts_triton.config import MAX_CHARACTERS
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.text.characters import fold
 from chattts_triton.text.cleaner import Language, SpeakableText, clean

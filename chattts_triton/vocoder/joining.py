@@ -1,4 +1,4 @@
-"""The audio of several segments as one: silence trimmed where wanted, pauses between."""
+"""The audio of several segments as one, with pauses between; its two ends can be trimmed."""
 
 from __future__ import annotations
 

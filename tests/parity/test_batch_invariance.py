@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pipeline import Pipeline, Utterance
 
+from chattts_triton.engine.sequence import Sequence, Stage
 from chattts_triton.export.repository import export
+from chattts_triton.serving.utterance import _REFINEMENT
+from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
 
 JOBS = [
     ("你好，世界。", 42),
@@ -22,6 +28,12 @@ JOBS = [
     ("四川美食确实以辣闻名，但也有不辣的选择。", 42),
 ]
 CAPS = (70, 30, 55, 64, 25, 48, 61, 37)
+# B-46: beside the first one, the second one was refined to a long story.
+REFINED = (
+    "总结一下，AI Agent是大模型功能的扩展，让AI更接近于通用人工智能，也就是我们常说的AGI。",
+    "你真是太聪明啦。",
+)
+REFINED_STEPS = 48
 
 
 def alone(pipeline: Pipeline) -> list[Utterance]:
@@ -44,13 +56,14 @@ def together(pipeline: Pipeline, order: random.Random) -> list[Utterance]:
     return utterances
 
 
-def assert_bit_identical(pipeline: Pipeline, got: list[Utterance], wanted: list[Utterance]) -> None:
+def assert_bit_identical(got: list[Utterance], wanted: list[Utterance]) -> None:
     for one, other in zip(got, wanted, strict=True):
         assert np.array_equal(one.sequence.tokens, other.sequence.tokens)
         assert one.sequence.hiddens.tobytes() == other.sequence.hiddens.tobytes()
-    for one, other in zip(got[:1], wanted[:1], strict=True):
-        audio = pipeline.decoder.decode(one.sequence.hiddens)
-        assert audio.tobytes() == pipeline.decoder.decode(other.sequence.hiddens).tobytes()
+
+
+def audios(pipeline: Pipeline, utterances: list[Utterance]) -> list[bytes]:
+    return [pipeline.decoder.decode(each.sequence.hiddens).tobytes() for each in utterances]
 
 
 def mean_batch_size(pipeline: Pipeline, since: tuple[int, int]) -> float:
@@ -63,11 +76,15 @@ def test_twenty_schedules_give_the_same_bits_as_each_request_alone(tiny_reposito
     """B-34, B-53: and the engine really batches meanwhile."""
     pipeline = Pipeline(tiny_repositories[precision])
     wanted = alone(pipeline)
+    wanted_audios = audios(pipeline, wanted)
     since = pipeline.engine.num_steps, pipeline.engine.num_sequence_steps
 
     for schedule in range(20):
-        assert_bit_identical(pipeline, together(pipeline, random.Random(schedule)), wanted)
+        got = together(pipeline, random.Random(schedule))
+        assert_bit_identical(got, wanted)
+        assert audios(pipeline, got) == wanted_audios
 
+    assert len(set(wanted_audios)) == len(JOBS)
     assert mean_batch_size(pipeline, since) > 2.5
     pipeline.close()
 
@@ -81,7 +98,61 @@ def test_full_weights_give_the_same_bits_as_each_request_alone(
     wanted = alone(pipeline)
     since = pipeline.engine.num_steps, pipeline.engine.num_sequence_steps
 
-    assert_bit_identical(pipeline, together(pipeline, random.Random(0)), wanted)
+    got = together(pipeline, random.Random(0))
 
+    assert_bit_identical(got, wanted)
+    assert audios(pipeline, got) == audios(pipeline, wanted)
+
+    assert mean_batch_size(pipeline, since) > 2.5
+    pipeline.close()
+
+
+def refinement_of(pipeline: Pipeline, repository: Path) -> Callable[[str, int], Utterance]:
+    """What submits the refinement of a text."""
+    directory = pipeline.manifest.member_directory(repository, "preprocess")
+    encoder = PromptEncoder(directory / TOKENIZER_FILE, pipeline.manifest.special_ids)
+
+    def submit(text: str, seed: int) -> Utterance:
+        utterance = Utterance(text, seed, REFINED_STEPS)
+
+        def on_finished(sequence: Sequence) -> None:
+            utterance.sequence = sequence
+            utterance.done.set()
+
+        params = replace(_REFINEMENT, seed=seed, max_new_codes=utterance.max_new_codes)
+        ids = np.asarray(encoder.encode_refinement(text), dtype=np.int32)
+        voice = np.zeros(pipeline.manifest.dims.hidden_size, dtype=np.float32)
+        pipeline.engine.add_request(
+            [Sequence("test", ids, voice, params, on_finished, stage=Stage.TEXT)]
+        )
+        return utterance
+
+    return submit
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_b_46_a_refinement_is_the_same_alone_and_beside_another_and_codes(
+    tiny_repositories, precision
+):
+    repository = tiny_repositories[precision]
+    pipeline = Pipeline(repository)
+    refine = refinement_of(pipeline, repository)
+    spoken = [(text, seed, cap) for (text, seed), cap in zip(JOBS[:5], CAPS[:5], strict=True)]
+    wanted = []
+    for text in REFINED:
+        wanted.append(refine(text, 42))
+        wanted[-1].wait()
+    since = pipeline.engine.num_steps, pipeline.engine.num_sequence_steps
+
+    for order in (REFINED, REFINED[::-1]):
+        codes = [pipeline.submit(Utterance(*job)) for job in spoken]
+        by_text = {text: refine(text, 42) for text in order}
+        for utterance in (*codes, *by_text.values()):
+            utterance.wait()
+        assert_bit_identical([by_text[text] for text in REFINED], wanted)
+
+    long, short = (each.sequence.tokens for each in wanted)
+    assert len(long) == len(short) == REFINED_STEPS
+    assert not np.array_equal(long, short)
     assert mean_batch_size(pipeline, since) > 2.5
     pipeline.close()

@@ -25,7 +25,7 @@ TEXTS = [
 
 
 def speak_at(server: RunningServer, delay_s: float, text: str, options: dict[str, Any]) -> Speech:
-    threading.Event().wait(delay_s)
+    threading.Event().wait(delay_s)  # the arrival times are what is tested
     return server.speak_one(text, **options)
 
 

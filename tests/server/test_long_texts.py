@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
-from triton_calls import RunningServer, text_tensors
+from safetensors.numpy import load_file, save_file
+from triton_calls import RunningServer, running_server, text_tensors
 
 from chattts_triton.constants import num_audio_samples
+from chattts_triton.export.repository import export
 from chattts_triton.serving.preprocess import segment_seed
 
 PARAGRAPH = (
@@ -83,8 +88,20 @@ def test_texts_of_one_and_of_many_segments_go_together(server: RunningServer):
 
 
 @pytest.mark.parametrize("text", ["字" * 5000, "好。" * 2500])
-def test_the_longest_text_is_taken_and_one_character_more_is_not(server: RunningServer, text: str):
-    assert preprocessed(server, text)["NUM_TEXT_IDS"].shape[0] == 1
+def test_the_longest_text_is_spoken_and_one_character_more_is_refused(
+    server: RunningServer, text: str
+):
+    outputs = preprocessed(server, text)
+    num_segments = len(segments_of(outputs))
+    assert "".join(segments_of(outputs)) == text
+
+    longest = server.call("chattts", text_tensors(text, SEED=1, MAX_NEW_TOKENS=1))
+
+    assert num_segments > 8  # the slots of this server
+    assert longest["AUDIO_LENGTH"].item() == longest["AUDIO"].shape[1]
+    assert longest["AUDIO_LENGTH"].item() == num_audio_samples(1) * num_segments + int(
+        outputs["PAUSE_SAMPLES"].sum()
+    )
 
     refusal = server.refused(text + "字")
 
@@ -104,10 +121,27 @@ def test_b_62_line_breaks_do_not_change_how_loud_a_text_is(server: RunningServer
     assert abs(20 * np.log10(plain / broken)) < 1.0
 
 
-def test_trim_cuts_silence_at_the_ends_only(server: RunningServer):
-    untouched = server.speak_one("你好", SEED=4, MAX_NEW_TOKENS=10)
-    trimmed = server.speak_one("你好", SEED=4, MAX_NEW_TOKENS=10, TRIM=True)
+@pytest.fixture
+def silent_repository(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """Of a checkpoint whose vocoder makes nothing but silence, which random weights never do."""
+    checkpoint = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    vocos = checkpoint / "asset" / "Vocos.safetensors"
+    weights = load_file(vocos)
+    weights["head.out.bias"] -= 100.0  # of log magnitudes
+    save_file(weights, vocos)
+    export(checkpoint, tmp_path / "repository", "fp32")
+    return tmp_path / "repository"
 
-    assert len(untouched.samples) == num_audio_samples(10)
-    assert trimmed.audio in untouched.audio
-    assert server.speak_one("你好", SEED=4, MAX_NEW_TOKENS=10, TRIM=False) == untouched
+
+def test_trim_reaches_the_decoder_for_its_own_row(silent_repository: Path):
+    with running_server(silent_repository) as server:
+        rows = server.speak(["你好"] * 3, SEED=4, MAX_NEW_TOKENS=10, TRIM=[False, True, False])
+        by_default = server.speak_one("你好", SEED=4, MAX_NEW_TOKENS=10)
+
+    kept_samples = 24_000 * 50 // 1000
+    assert [len(row.samples) for row in rows] == [
+        num_audio_samples(10),
+        kept_samples,
+        num_audio_samples(10),
+    ]
+    assert len(by_default.samples) == num_audio_samples(10)

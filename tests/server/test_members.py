@@ -139,13 +139,16 @@ WRONG_GPT_INPUTS: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (
         lambda i: i.update(PROMPT_CODES=[[[1, 2, 3, 626]]], NUM_PROMPT_CODES=[[1]]),
-        "PROMPT_CODES: got 'codes [1, 4] up to 626', wanted (P, 4) of 0 to 625",
+        "PROMPT_CODES: got 626, wanted 0 to 625",
     ),
     (
         lambda i: i.update(PROMPT_CODES=[[[1, 2, 3, 4]]], NUM_PROMPT_CODES=[[2]]),
         "NUM_PROMPT_CODES: got 2, wanted 1 to 1",
     ),
-    (lambda i: i.update(SEGMENT_TEXT=[[b"\xff"]]), "SEGMENT_TEXT: got b'\\xff', wanted UTF-8"),
+    (
+        lambda i: i.update(SEGMENT_TEXT=[[b"\xff"]]),
+        "SEGMENT_TEXT: got bytes that are not UTF-8 (at byte 0)",
+    ),
     (lambda i: i.update(SPEAKER_EMBEDDING=[[1.0] * 5]), "SPEAKER_EMBEDDING: got 5"),
     (lambda i: i.update(SEED=[[-1]]), "SEED: got -1"),
     (lambda i: i.update(TEMPERATURE=[[float("nan")]]), "TEMPERATURE: got nan"),
@@ -229,6 +232,37 @@ def test_b_64_b_101_the_decoder_fails_by_name(
     assert refusal.status == status
     assert refusal.text.startswith(f"vocos_decoder: {text}")
     server.assert_alive()
+
+
+@pytest.mark.parametrize("pause_samples", [-1, 120_001])
+def test_the_decoder_refuses_a_pause_out_of_range(server: RunningServer, pause_samples: int):
+    refusal = server.refusal(
+        "vocos_decoder", decoder_inputs(3, 3, PAUSE_SAMPLES=[[pause_samples]], TRIM=[[False]])
+    )
+
+    assert refusal.status == "INVALID_ARGUMENT"
+    assert refusal.text.startswith(
+        f"vocos_decoder: PAUSE_SAMPLES: got [{pause_samples}], wanted 0 to 120000"
+    )
+
+
+def test_trim_cuts_a_pause_at_the_end_to_50_ms_and_none_between_segments(server: RunningServer):
+    """The tensors of two segments, the second one with a pause behind it as well."""
+    pauses = {"NUM_CODES": [[4, 3]], "PAUSE_SAMPLES": [[12_000, 24_000]]}
+    segments = {"SEED": [[1, 2]], **pauses}
+
+    plain = server.call("vocos_decoder", decoder_inputs(7, 7, **segments, TRIM=[[False]]))
+    trimmed = server.call("vocos_decoder", decoder_inputs(7, 7, **segments, TRIM=[[True]]))
+
+    first, second = num_audio_samples(4), num_audio_samples(3)
+    whole = plain["AUDIO"][0]
+    assert len(whole) == first + 12_000 + second + 24_000
+    assert not whole[first : first + 12_000].any()
+    assert not whole[-24_000:].any()
+    (loud,) = np.nonzero(np.abs(whole) >= 10 ** (-60 / 20))
+    assert loud[0] < 1200
+    assert trimmed["AUDIO_LENGTH"].item() == loud[-1] + 1 + 1200 < len(whole) - 22_000
+    assert np.array_equal(trimmed["AUDIO"][0], whole[: loud[-1] + 1 + 1200])
 
 
 def test_b_101_preprocess_begins_its_errors_with_its_name(server: RunningServer):

@@ -237,7 +237,7 @@ def test_http_generate_gives_what_grpc_gives(server: RunningServer):
         ("generate", {"TEXT": "hi", "sed": 7}, "preprocess: 'sed': unknown parameter"),
         ("generate", {"TEXT": "hi", "seed": 1.5}, "preprocess: seed: got 1.5, wanted an integer"),
         ("generate", {"TEXT": "hi", "SPEED": 10}, "preprocess: SPEED: got 10, wanted 0 to 9"),
-        ("generate", {"SEED": 7}, ""),
+        ("generate", {"SEED": 7}, "preprocess: TEXT: missing"),
         (
             "infer",
             {"inputs": [json_input("TEXT", ["hi"])], "parameters": {"sed": 7}},

@@ -1,8 +1,11 @@
+import re
+
 import pytest
 
+from chattts_triton.config import MAX_CHARACTERS
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.text.characters import fold
-from chattts_triton.text.normalizer import MAX_CHARACTERS, TextNormalizer
+from chattts_triton.text.normalizer import TextNormalizer
 
 
 def test_each_stage_shows_the_text_after_it(normalizer: TextNormalizer) -> None:
@@ -26,6 +29,25 @@ def test_b_47_a_plain_text_is_spoken_as_it_is_given(normalizer: TextNormalizer) 
 
     assert normalizer.normalize(text).text == text
     assert normalizer.normalize("the weather is fine").text == "the weather is fine"
+
+
+def test_b_04_a_messy_line_is_read_in_its_order(normalizer: TextNormalizer) -> None:
+    text = "123,1,2,3。how are you ！ I'm fine , thank you 。啊！啊？abb一样，246一样&（*\""
+
+    (segment,) = normalizer.normalize(text).segments
+
+    assert segment.text == (
+        "one hundred and twenty three,one,two,three。how are you. I'm fine, thank you。啊。啊。"
+        "abb一样，两百四十六一样"
+    )
+
+
+def test_b_17_english_words_within_chinese_stay_words(normalizer: TextNormalizer) -> None:
+    (segment,) = normalizer.normalize("总结一下，AI Agent是大模型功能的扩展").segments
+
+    words = re.findall("[a-z]+", segment.text.lower())
+
+    assert words == ["ai", "agent"]
 
 
 def test_b_14_b_39_every_sentence_is_in_a_segment(normalizer: TextNormalizer) -> None:

@@ -612,3 +612,32 @@ def test_missing_files_are_a_load_error(tmp_path: Path, special_ids: dict[str, i
         PreprocessModel(tmp_path, special_ids)
     with pytest.raises(ModelLoadError, match=r"tokenizer\.json: cannot be read"):
         PreprocessModel(tmp_path / "nowhere", special_ids)
+
+
+def test_the_operator_sets_the_most_characters_of_a_text(
+    preprocess_directory: Path, special_ids: dict[str, int]
+) -> None:
+    model = PreprocessModel(preprocess_directory, special_ids, parameters={"max_characters": "2"})
+
+    assert model.run(tensors(TEXT="你好"), NO_PARAMETERS)["SEGMENT_TEXT"][0, 0].decode() == "你好"
+    with pytest.raises(InvalidRequestError, match=r"^TEXT: got 3 characters, wanted at most 2$"):
+        model.run(tensors(TEXT="你好你"), NO_PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"max_characters": "0"}, "parameter max_characters: got 0, wanted 1 to "),
+        ({"max_text": "5"}, "parameter max_text: unknown, known are max_characters"),
+    ],
+)
+def test_a_wrong_parameter_is_a_load_error(
+    preprocess_directory: Path,
+    special_ids: dict[str, int],
+    parameters: dict[str, str],
+    message: str,
+) -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        PreprocessModel(preprocess_directory, special_ids, parameters=parameters)
+
+    assert str(caught.value).startswith(message)

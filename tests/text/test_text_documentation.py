@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chattts_triton.config import MAX_TEXT_IDS
+from chattts_triton.config import MAX_CHARACTERS, MAX_TEXT_IDS
 from chattts_triton.constants import DEFAULT_SPEED, MAX_NEW_CODES, MAX_SPEED, MIN_SPEED
 from chattts_triton.sampling_params import MAX_SEED, RANGES, SamplingParams
 from chattts_triton.serving.options import TRITON_PARAMETERS
@@ -14,7 +14,7 @@ from chattts_triton.tensors import OPTIONS
 from chattts_triton.text.characters import LATIN_LETTERS, TABLE, Kind, classify
 from chattts_triton.text.cleaner import MAX_TEXT_BYTES, MAX_WORD_CHARACTERS
 from chattts_triton.text.figure_patterns import KINDS
-from chattts_triton.text.normalizer import MAX_CHARACTERS, TextNormalizer
+from chattts_triton.text.normalizer import TextNormalizer
 from chattts_triton.text.segments import (
     COMMA_PAUSE_MS,
     MAX_LENGTH,

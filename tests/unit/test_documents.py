@@ -14,7 +14,13 @@ import pytest
 from chattts_triton import __version__
 from chattts_triton.cli.main import COMMANDS, build_parser
 from chattts_triton.cli.say import WARNING_TEXTS
-from chattts_triton.config import MAX_MODEL_LEN, EngineConfig
+from chattts_triton.config import (
+    MAX_CALL_CODES,
+    MAX_MODEL_LEN,
+    EngineConfig,
+    PreprocessConfig,
+    VocoderConfig,
+)
 from chattts_triton.errors import (
     ChatTTSError,
     GenerationError,
@@ -22,10 +28,14 @@ from chattts_triton.errors import (
     OverloadedError,
 )
 from chattts_triton.manifest import load_manifest
-from chattts_triton.serving.utterance import MAX_REFINED_IDS, REFINE_REFUSED
+from chattts_triton.serving.utterance import (
+    MAX_REFINED_IDS,
+    REFINE_REFUSED,
+    REFINED_IDS_PER_PROMPT_ID,
+    SPARE_REFINED_IDS,
+)
 from chattts_triton.tensors import CHATTTS, OPTIONS, TensorSpec
 from chattts_triton.text.cleaner import MAX_TEXT_BYTES
-from chattts_triton.text.normalizer import MAX_CHARACTERS
 from chattts_triton.text.refinement import LARGEST_GROWTH, SMALLEST_SHARE_KEPT, SPARE_WORDS
 
 ROOT = Path(__file__).parents[2]
@@ -221,7 +231,8 @@ def row_of(spec: TensorSpec, direction: str) -> list[str]:
 def test_the_limits_of_a_text_in_the_readme_are_those_of_the_code() -> None:
     meanings = {row[0].strip("`"): row[4] for row in table(README, "The tensors of `chattts`")}
 
-    assert f"at most {MAX_CHARACTERS:,} characters and {MAX_TEXT_BYTES:,} bytes" in meanings["TEXT"]
+    max_characters = PreprocessConfig().max_characters
+    assert f"at most {max_characters:,} characters and {MAX_TEXT_BYTES:,} bytes" in meanings["TEXT"]
 
 
 def test_the_warnings_are_explained() -> None:
@@ -234,6 +245,8 @@ def test_the_bound_of_a_refinement_in_the_architecture_is_that_of_the_code() -> 
     section = " ".join(section_of(ROOT / "ARCHITECTURE.md", "Continuous batching").split())
 
     assert f"at most {MAX_REFINED_IDS} steps" in section
+    assert (REFINED_IDS_PER_PROMPT_ID, SPARE_REFINED_IDS) == (2, 32)
+    assert "at most twice its ids and 32 more" in section
     assert f"at least {SMALLEST_SHARE_KEPT:.0%}".replace("%", " %") in section
     assert f"at most {LARGEST_GROWTH} times as many and {SPARE_WORDS} more" in section
 
@@ -304,12 +317,30 @@ def test_the_statuses_in_the_readme_are_those_of_the_errors(
     assert http_status == str(error.http_status)
 
 
-def test_the_parameters_of_the_engine_and_their_defaults_are_documented() -> None:
-    rows = table(ROOT / "docs" / "serving.md", "Parameters of the engine")
+@pytest.mark.parametrize(
+    ("heading", "config"),
+    [
+        ("Parameters of the engine", EngineConfig),
+        ("Parameters of `preprocess`", PreprocessConfig),
+        ("Parameters of `vocos_decoder`", VocoderConfig),
+    ],
+)
+def test_the_parameters_of_a_member_and_their_defaults_are_documented(
+    heading: str, config: type[EngineConfig | PreprocessConfig | VocoderConfig]
+) -> None:
+    rows = table(ROOT / "docs" / "serving.md", heading)
 
     documented = {name.strip("`"): default for name, default, _ in rows}
 
-    assert documented == {field.name: str(field.default).lower() for field in fields(EngineConfig)}
+    assert documented == {field.name: str(field.default).lower() for field in fields(config)}
+
+
+def test_how_much_fits_into_a_call_in_the_readme_is_what_the_code_takes() -> None:
+    section = " ".join(section_of(README, "The tensors of `chattts`").split())
+    engine = EngineConfig()
+
+    assert f"which is {engine.max_num_seqs + engine.max_waiting} by default" in section
+    assert f"must not be over {MAX_CALL_CODES:,} either" in section
 
 
 def test_the_options_of_serve_and_their_defaults_are_documented() -> None:
