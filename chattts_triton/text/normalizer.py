@@ -18,7 +18,6 @@ from chattts_triton.text.number_reader import NumberReader
 from chattts_triton.text.segments import Segment, dominant_language, split_segments
 from chattts_triton.text.tags import split_tags
 
-MAX_CHARACTERS = 5_000  # of a text as it was sent
 _MAX_PASSES = 4
 
 
