@@ -12,12 +12,15 @@ from chattts_triton.engine.sequence import FinishReason
 from chattts_triton.export.repository import export
 from chattts_triton.export.upstream import load_upstream_chat, reference_audio, reference_codes
 
+# Logits of two float32 programs differ by about 1e-5, so a draw that is decided by less falls
+# differently, about once in 1e5 draws: 关关雎鸠，在河之洲。窈窕淑女，君子好逑。 with seed 42 on the
+# tiny stand-in is such a case, at its second step. None of these is.
 TEXTS = [
     "你好，世界。",
     "今天天气怎么样啊",
     "四川美食确实以辣闻名，但也有不辣的选择。",
     "嗯",
-    "关关雎鸠，在河之洲。窈窕淑女，君子好逑。",
+    "床前明月光，疑是地上霜。举头望明月，低头思故乡。",
     "我喜欢《三体》和「流浪地球」",
     "这些小吃口味温和[uv_break]，也很受欢迎？",
     "欢迎使用[laugh]，请慢用[lbreak]",
