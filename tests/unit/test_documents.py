@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import tomllib
 from dataclasses import fields
@@ -387,13 +388,29 @@ def choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParse
     }
 
 
-def test_the_measured_table_has_its_place() -> None:
+def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
     page = read(ROOT / "docs" / "performance.md")
+    results = {
+        path.name: json.loads(read(path))
+        for path in (ROOT / "benchmarks" / "results").glob("*.json")
+    }
 
     marks = re.findall(r"<!-- (begin|end): output of (\S+) -->", page)
 
-    assert marks == [("begin", "benchmarks/steps.py"), ("end", "benchmarks/steps.py")]
-    assert (ROOT / "benchmarks" / "steps.py").is_file()
+    scripts = ["steps", "long_text", "text", "dither"]
+    assert marks == [
+        (side, f"benchmarks/{script}.py") for script in scripts for side in ("begin", "end")
+    ]
+    for result in results.values():
+        assert f"`{result['command']}`, {result['date']}, {result['machine']}" in page
+    for batch in results["steps_fp32.json"]["batches"].values():
+        assert f"| {batch['steps_ratio']:.2f} | {batch['engine_step_ms']:.1f} |" in page
+    assert f": {results['steps_fp32.json']['pss_mb']} MB" in page
+    for precision in ("fp32", "int8"):
+        result = results[f"long_text_{precision}.json"]
+        assert f"| {result['one_after_another_s']} | {result['ratio']:.2f} |" in page
+    for length in results["dither.json"]["lengths"].values():
+        assert f"| {length['decode_ms']:.1f} | {length['pcm16_ms']:.2f} |" in page
 
 
 def test_the_changelog_has_the_version() -> None:
