@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 
 from chattts_triton.engine.sequence import Sequence
 from chattts_triton.errors import InvalidRequestError, OverloadedError
 
+PRIORITY_STEP = 16  # places in the queue that one step of priority is worth
+
 
 class Scheduler:
-    """First come, first served, over a fixed number of slots.
+    """A queue by arrival and priority, over a fixed number of slots.
 
-    `running[i]` owns KV slot i, so the batch is always the prefix of used slots.
+    A priority is a head start and no more: a sequence takes the place `ticket + PRIORITY_STEP *
+    priority`, its ticket being a count of arrivals. So among equals the first come is the first
+    served, and a sequence is overtaken by so many later ones at the most as its priority number
+    is larger, times `PRIORITY_STEP`: nobody starves.
+
+    `waiting` is in the order of service. `running[i]` owns KV slot i, so the batch is always the
+    prefix of used slots.
     """
 
     def __init__(self, max_num_seqs: int, max_waiting: int) -> None:
         self._max_num_seqs = max_num_seqs
         self._max_waiting = max_waiting
         self._most = max_waiting + max_num_seqs
-        self.waiting: deque[Sequence] = deque()
+        self._num_arrived = 0
+        self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
 
     def add(self, sequences: list[Sequence]) -> None:
@@ -37,7 +46,21 @@ class Scheduler:
                 f"{len(sequences)} more do not fit (max_num_seqs {self._max_num_seqs}, "
                 f"max_waiting {self._max_waiting})"
             )
-        self.waiting.extend(sequences)
+        for sequence in sequences:
+            self._num_arrived += 1
+            place = self._num_arrived + PRIORITY_STEP * sequence.priority
+            sequence.place = (place, self._num_arrived)
+            insort(self.waiting, sequence, key=_place)
+
+    def add_first(self, sequence: Sequence) -> None:
+        """Let a sequence wait before all that came by `add`, however full the queue is."""
+        self._num_arrived += 1
+        sequence.place = (0, self._num_arrived)  # those of `add` begin at 1
+        insort(self.waiting, sequence, key=_place)
+
+    def drop(self, sequences: set[Sequence]) -> None:
+        """Let these wait no longer."""
+        self.waiting = [sequence for sequence in self.waiting if sequence not in sequences]
 
     def check_capacity(self, num_sequences: int) -> None:
         """Refuse so many sequences in one request if they can never fit.
@@ -51,13 +74,13 @@ class Scheduler:
             )
 
     def schedule(self) -> Sequence | None:
-        """Give the longest-waiting sequence the next slot, if there is one.
+        """Give the first sequence of the queue the next slot, if there is one.
 
         One a step: a prefill holds every running sequence up, so it never meets a second one.
         """
         if not self.waiting or len(self.running) == self._max_num_seqs:
             return None
-        sequence = self.waiting.popleft()
+        sequence = self.waiting.pop(0)
         self.running.append(sequence)
         return sequence
 
@@ -73,3 +96,15 @@ class Scheduler:
             return None
         self.running[slot] = mover
         return last
+
+    def has(self, request_id: str) -> bool:
+        """Whether a sequence of that request waits or runs."""
+        return any(
+            sequence.request_id == request_id
+            for sequences in (self.running, self.waiting)
+            for sequence in sequences
+        )
+
+
+def _place(sequence: Sequence) -> tuple[int, int]:
+    return sequence.place

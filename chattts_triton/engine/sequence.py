@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from chattts_triton.constants import NUM_VQ
 from chattts_triton.errors import ChatTTSError
 from chattts_triton.sampling_params import SamplingParams
+
+LOGGER = logging.getLogger(__name__)
+DEFAULT_PRIORITY = 1
 
 
 class Stage(Enum):
@@ -42,10 +49,19 @@ class Deadline:
         return cls(timeout_s, time.monotonic() + timeout_s)
 
 
-class Sequence:
-    """A prompt on its way through the engine. Only the engine's thread changes it once added."""
+class _Reader(NamedTuple):
+    num_steps: int
+    callback: Callable[[], None]
 
-    def __init__(
+
+class Sequence:
+    """A prompt on its way through the engine.
+
+    Only the engine's thread changes it once it has been added. Any other may read what there is
+    so far, and have itself called by `notify_at`.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a request says about a sequence
         self,
         request_id: str,
         text_ids: npt.NDArray[np.int32],
@@ -56,6 +72,7 @@ class Sequence:
         stage: Stage = Stage.CODE,
         prompt_codes: npt.NDArray[np.int32] | None = None,
         deadline: Deadline | None = None,
+        priority: int = DEFAULT_PRIORITY,
     ) -> None:
         """Prepare a sequence.
 
@@ -64,10 +81,11 @@ class Sequence:
             text_ids: (T,) int32, the prompt's text.
             speaker_embedding: (hidden,) float32, put in place of the prompt's speaker slot.
             params: How its tokens are drawn.
-            on_finished: Called once, on the engine's thread, when it has ended; must not block.
+            on_finished: Called once when it has ended, on the engine's thread; must not block.
             stage: What is generated.
             prompt_codes: (P, num_vq) int32, codes of a voice sample that follow the text.
             deadline: When it is given up.
+            priority: How soon it gets a slot, the lowest number first: 0, 1 or 2.
         """
         self.request_id = request_id
         self.stage = stage
@@ -76,6 +94,8 @@ class Sequence:
         self.speaker_embedding = speaker_embedding
         self.params = params
         self.deadline = deadline
+        self.priority = priority
+        self.place = (0, 0)  # in the waiting queue; the scheduler's own
         self.arrival_s = time.monotonic()
         self.first_step_s: float | None = None
         self.finish_reason: FinishReason | None = None
@@ -83,6 +103,9 @@ class Sequence:
         self._on_finished = on_finished
         self._tokens: list[npt.NDArray[np.int64]] = []
         self._hiddens: list[npt.NDArray[np.float32]] = []
+        self._owner_knows = False  # on_finished has been called
+        self._reader: _Reader | None = None
+        self._reader_lock = threading.Lock()
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -107,7 +130,7 @@ class Sequence:
 
     @property
     def tokens(self) -> npt.NDArray[np.int64]:
-        """(T, num_vq) codes or (T, 1) text ids, int64."""
+        """(T, num_vq) codes or (T, 1) text ids, int64; at least one step."""
         return np.stack(self._tokens)
 
     @property
@@ -115,19 +138,64 @@ class Sequence:
         """(T, hidden) float32, one for each of `tokens`."""
         return np.stack(self._hiddens)
 
+    def tokens_between(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """`tokens[start:stop]` of the steps there are so far, perhaps none."""
+        rows = self._tokens[start:stop]
+        width = NUM_VQ if self.stage is Stage.CODE else 1
+        return np.stack(rows) if rows else np.empty((0, width), dtype=np.int64)
+
+    def hiddens_between(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        """`hiddens[start:stop]` of the steps there are so far, perhaps none."""
+        rows = self._hiddens[start:stop]
+        width = len(self.speaker_embedding)
+        return np.stack(rows) if rows else np.empty((0, width), dtype=np.float32)
+
+    def notify_at(self, num_steps: int, callback: Callable[[], None]) -> None:
+        """Have a reader called as soon as so many steps exist, or the sequence has ended.
+
+        It is called once: by this thread if that is so already, else by the engine's, and then it
+        must not block. At the end it is called after `on_finished`. There is one reader; a new
+        one takes the place of one that has not been called yet.
+        """
+        with self._reader_lock:
+            self._reader = _Reader(num_steps, callback)
+        self._call_reader()
+
     def append(self, tokens: npt.NDArray[np.int64], hidden: npt.NDArray[np.float32]) -> None:
         """Take one step's tokens and the hidden state (hidden,) they were drawn from."""
-        self._tokens.append(tokens)
         self._hiddens.append(hidden)
+        self._tokens.append(tokens)  # last, since these are what `num_steps` counts
+        # A reader who came too late to be seen here finds the new step by itself.
+        if self._reader is not None:
+            self._call_reader()
 
     def finish(self, reason: FinishReason, error: ChatTTSError | None = None) -> None:
-        """End the sequence and tell its owner, once."""
+        """End the sequence and tell its owner, once, and then its reader.
+
+        What they raise is logged: it concerns neither the caller nor other sequences.
+        """
         assert self.finish_reason is None
-        self.finish_reason = reason
         self.error = error
+        self.finish_reason = reason  # last, so that whoever sees it finds the error too
         # Let go of the owner, who holds this sequence: a cycle would keep all of its arrays.
         on_finished, self._on_finished = self._on_finished, _nothing
-        on_finished(self)
+        try:
+            on_finished(self)
+        except Exception:
+            LOGGER.exception("request %s: its owner failed at the end", self.request_id)
+        self._owner_knows = True
+        self._call_reader()
+
+    def _call_reader(self) -> None:
+        with self._reader_lock:
+            reader = self._reader
+            if reader is None or not (self._owner_knows or self.num_steps >= reader.num_steps):
+                return
+            self._reader = None
+        try:
+            reader.callback()
+        except Exception:
+            LOGGER.exception("request %s: its reader failed", self.request_id)
 
 
 def _nothing(_: Sequence) -> None:

@@ -1,16 +1,22 @@
-"""A model runner with behaviour but no model, and sequences to feed it."""
+"""A model runner with behaviour but no model, and engines and sequences around it."""
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from chattts_triton.engine.sampler import Sampler
-from chattts_triton.engine.sequence import Deadline, Sequence, Stage
+from chattts_triton.config import EngineConfig
+from chattts_triton.engine.engine import Engine
+from chattts_triton.engine.sampler import Sampler, use_one_torch_thread
+from chattts_triton.engine.sequence import DEFAULT_PRIORITY, Deadline, Sequence, Stage
 from chattts_triton.errors import GenerationError
 from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
+
+use_one_torch_thread()  # as the server does: a pool of them slows a shared machine down
 
 NUM_TEXT_TOKENS = 100
 DIMS = Dims(
@@ -25,26 +31,32 @@ DIMS = Dims(
     rope_theta=10_000.0,
     rms_norm_eps=1e-6,
 )
+UNWRITTEN = -1.0
 
 
-@dataclass
 class FakeKVCache:
-    """Remembers which prompt each slot holds, as a real cache does by its contents."""
+    """Remembers what was fed at each position of a slot; what moved leaves nothing behind."""
 
-    owners: list[int | None]
-    max_len: int = 3072
+    max_len = 3072
+
+    def __init__(self, num_slots: int):
+        self.fed = np.full((num_slots, self.max_len), UNWRITTEN, dtype=np.float32)
 
     def move(self, source: int, target: int, num_positions: int) -> None:
         assert num_positions > 0
-        self.owners[target] = self.owners[source]
+        self.fed[target] = UNWRITTEN
+        self.fed[target, :num_positions] = self.fed[source, :num_positions]
+        self.fed[source] = UNWRITTEN
 
 
 @dataclass
 class FakeModelRunner:
-    """Logits depend on the slot's prompt, the number of cached positions and the codes fed.
+    """Logits depend on all that the slot holds: its prompt, and the tokens of every step.
 
     A prompt's first id says how many steps it takes until only the end code is likely; an id of
-    `NEVER` has no end. `broken_prompts` give NaN, `failing_calls` raises at those decode calls.
+    `NEVER` has no end. `broken_prompts` give NaN, `failing_prompts` raise in the prefill,
+    `failing_calls` raises at those decode calls, and so does a batch above `max_batch_size`:
+    as the real one may, after the new positions were written.
     """
 
     NEVER = 99
@@ -52,24 +64,31 @@ class FakeModelRunner:
     num_slots: int = 4
     dims: Dims = DIMS
     broken_prompts: set[int] = field(default_factory=set)
+    failing_prompts: set[int] = field(default_factory=set)
     failing_calls: set[int] = field(default_factory=set)
+    max_batch_size: int = 1 << 30
+    failure: Callable[[], Exception] = lambda: GenerationError("out of memory")
     batch_sizes: list[int] = field(default_factory=list)
+    on_decode: Callable[[], None] = lambda: None  # called before a decode call does anything
 
     def __post_init__(self) -> None:
-        self.kv_cache = FakeKVCache([None] * self.num_slots)
+        self.kv_cache = FakeKVCache(self.num_slots)
 
     def embed_prompt(self, text_ids, speaker_embedding, prompt_codes):
         return np.full((len(text_ids), 8), text_ids[0], dtype=np.float32)
 
     def embed_codes(self, codes):
-        return np.zeros((len(codes), 8), dtype=np.float32)
+        return np.repeat((codes @ [1, 12, 144, 1728])[:, None], 8, axis=1).astype(np.float32)
 
     def embed_text(self, text_ids):
-        return np.zeros((len(text_ids), 8), dtype=np.float32)
+        return np.repeat(text_ids[:, None], 8, axis=1).astype(np.float32)
 
     def prefill(self, slot, embeds):
-        self.kv_cache.owners[slot] = int(embeds[0, 0])
-        return self._logits(slot, 0)[None], np.full((1, 8), embeds[0, 0], dtype=np.float32)
+        if int(embeds[0, 0]) in self.failing_prompts:
+            raise self.failure()
+        self.kv_cache.fed[slot] = UNWRITTEN
+        self.kv_cache.fed[slot, : len(embeds)] = embeds[:, 0]
+        return self._logits(slot, len(embeds))[None], np.full((1, 8), embeds[0, 0], np.float32)
 
     def text_logits(self, hiddens):
         """The only likely id is the prompt's own, so text goes on until its cap."""
@@ -79,21 +98,25 @@ class FakeModelRunner:
         return logits
 
     def decode(self, embeds, num_cached):
-        self.batch_sizes.append(len(embeds))
-        if len(self.batch_sizes) - 1 in self.failing_calls:
-            raise GenerationError("out of memory")
-        logits = [self._logits(slot, int(n)) for slot, n in enumerate(num_cached)]
-        owners = [self.kv_cache.owners[slot] for slot in range(len(embeds))]
-        return np.stack(logits), np.tile(np.asarray(owners, dtype=np.float32)[:, None], (1, 8))
+        self.on_decode()
+        fed, num_seqs = self.kv_cache.fed, len(embeds)
+        fed[np.arange(num_seqs), num_cached] = embeds[:, 0]
+        self.batch_sizes.append(num_seqs)
+        if len(self.batch_sizes) - 1 in self.failing_calls or num_seqs > self.max_batch_size:
+            raise self.failure()
+        logits = [self._logits(slot, int(n) + 1) for slot, n in enumerate(num_cached)]
+        return np.stack(logits), np.repeat(fed[:num_seqs, :1], 8, axis=1)
 
-    def _logits(self, slot: int, position: int):
-        prompt = self.kv_cache.owners[slot]
+    def _logits(self, slot: int, num_positions: int):
+        fed = self.kv_cache.fed[slot, :num_positions]
+        assert (fed != UNWRITTEN).all(), f"slot {slot} has a hole in its {num_positions} positions"
+        prompt = int(fed[0])
         if prompt in self.broken_prompts:
             return np.full((4, 12), np.nan, dtype=np.float32)
-        random = np.random.default_rng((prompt, position))
+        random = np.random.default_rng(zlib.crc32(fed.tobytes()))
         logits = random.standard_normal((4, 12), dtype=np.float32)
         logits[:, DIMS.eos_code] = -30.0
-        if prompt != self.NEVER and position >= prompt:
+        if prompt != self.NEVER and num_positions > prompt:
             logits[:, DIMS.eos_code] = 60.0
         return logits
 
@@ -115,6 +138,20 @@ def make_samplers(max_num_seqs: int) -> dict[Stage, Sampler]:
     }
 
 
+def make_engine(runner: FakeModelRunner | None = None, samplers=None, **config: int) -> Engine:
+    runner = runner or FakeModelRunner()
+    config = {"max_num_seqs": runner.num_slots, **config}
+    return Engine(runner, samplers or make_samplers(runner.num_slots), EngineConfig(**config))
+
+
+def run_until_idle(engine: Engine, max_steps: int = 500) -> None:
+    for _ in range(max_steps):
+        if not engine.num_running and not engine.num_waiting:
+            return
+        engine.step()
+    raise AssertionError("the engine did not come to rest")
+
+
 def make_sequence(
     num_steps: int,
     finished: list[Sequence],
@@ -124,6 +161,7 @@ def make_sequence(
     request_id: str = "r",
     deadline: Deadline | None = None,
     stage: Stage = Stage.CODE,
+    priority: int = DEFAULT_PRIORITY,
 ) -> Sequence:
     """A one-id prompt that ends after `num_steps` steps and then joins `finished`."""
     return Sequence(
@@ -134,4 +172,13 @@ def make_sequence(
         finished.append,
         deadline=deadline,
         stage=stage,
+        priority=priority,
     )
+
+
+def run_alone(num_steps: int, **options) -> Sequence:
+    """What such a sequence comes to in an engine of its own."""
+    engine, finished = make_engine(), []
+    engine.add_request([make_sequence(num_steps, finished, **options)])
+    run_until_idle(engine)
+    return finished[0]

@@ -10,32 +10,14 @@ import weakref
 
 import numpy as np
 import pytest
-from fakes import FakeModelRunner, make_samplers, make_sequence
+from fakes import FakeModelRunner, make_engine, make_sequence, run_alone, run_until_idle
 
-from chattts_triton.config import EngineConfig
-from chattts_triton.engine.engine import Engine
-from chattts_triton.engine.sequence import Deadline, FinishReason, Stage
+from chattts_triton.engine.sequence import FinishReason, Stage
 from chattts_triton.errors import (
-    DeadlineExceededError,
-    GenerationError,
     InvalidRequestError,
     OverloadedError,
     RequestCancelledError,
 )
-
-
-def make_engine(runner: FakeModelRunner | None = None, **config: int) -> Engine:
-    runner = runner or FakeModelRunner()
-    config = {"max_num_seqs": runner.num_slots, **config}
-    return Engine(runner, make_samplers(runner.num_slots), EngineConfig(**config))
-
-
-def run_until_idle(engine: Engine, max_steps: int = 500) -> None:
-    for _ in range(max_steps):
-        if not engine.num_running and not engine.num_waiting:
-            return
-        engine.step()
-    raise AssertionError("the engine did not come to rest")
 
 
 def test_a_sequence_stops_at_its_end_code_and_gives_the_slot_back():
@@ -85,12 +67,7 @@ def test_short_sequences_overtake_long_ones_that_came_first():
 def test_results_do_not_depend_on_neighbours_or_arrival_order():
     """Also B-33: each sequence owns its generator."""
     jobs = [(3, 1), (9, 2), (20, 3), (5, 4), (14, 5), (7, 6), (11, 7)]
-    alone = {}
-    for num_steps, seed in jobs:
-        engine, finished = make_engine(), []
-        engine.add_request([make_sequence(num_steps, finished, seed=seed)])
-        run_until_idle(engine)
-        alone[num_steps, seed] = finished[0].tokens
+    alone = {job: run_alone(job[0], seed=job[1]).tokens for job in jobs}
 
     for trial in range(10):
         order = random.Random(trial)
@@ -164,75 +141,6 @@ def test_a_finished_sequence_lets_go_of_its_owner():
         gc.enable()
 
 
-def test_abort_frees_the_slot_and_drops_a_waiting_one():
-    engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
-    engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, request_id="a")])
-    engine.step()
-    engine.add_request([make_sequence(4, finished, request_id="b")])
-
-    engine.abort("a")
-    engine.abort("b")
-    engine.step()
-
-    assert engine.num_running == engine.num_waiting == 0
-    assert [type(sequence.error) for sequence in finished] == [RequestCancelledError] * 2
-
-
-def test_a_deadline_ends_waiting_and_running_sequences_within_a_step():
-    engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
-    deadline = Deadline.after(60)
-    running = make_sequence(FakeModelRunner.NEVER, finished, deadline=deadline)
-    waiting = make_sequence(3, finished, deadline=deadline)
-    engine.add_request([running, waiting])
-    engine.step()
-    steps = running.num_steps
-
-    running.deadline = waiting.deadline = Deadline(60, time.monotonic())
-    engine.step()
-
-    assert engine.num_running == engine.num_waiting == 0
-    assert all(isinstance(sequence.error, DeadlineExceededError) for sequence in finished)
-    assert str(running.error) == f"deadline of 60000 ms exceeded after {steps} steps"
-
-
-def test_logits_that_are_not_finite_fail_their_sequence_and_no_other():
-    runner = FakeModelRunner(broken_prompts={8})
-    engine, finished = make_engine(runner), []
-    engine.add_request([make_sequence(6, finished), make_sequence(8, finished)])
-
-    run_until_idle(engine)
-
-    by_steps = {int(sequence.text_ids[0]): sequence for sequence in finished}
-    assert isinstance(by_steps[8].error, GenerationError)
-    assert by_steps[6].finish_reason is FinishReason.STOP
-    assert by_steps[6].num_steps == 6
-
-
-def test_a_failing_step_ends_what_ran_and_the_loop_goes_on():
-    runner = FakeModelRunner(failing_calls={2})
-    engine = make_engine(runner)
-    done, finished = threading.Semaphore(0), []
-
-    def on_finished(sequence):
-        finished.append(sequence)
-        done.release()
-
-    first = make_sequence(20, finished)
-    first._on_finished = on_finished
-    engine.add_request([first])
-    engine.start()
-    assert done.acquire(timeout=10)
-    second = make_sequence(4, finished)
-    second._on_finished = on_finished
-    engine.add_request([second])
-    assert done.acquire(timeout=10)
-    engine.stop()
-
-    assert isinstance(finished[0].error, GenerationError)
-    assert "out of memory" in str(finished[0].error)
-    assert finished[1].finish_reason is FinishReason.STOP
-
-
 def test_stopping_ends_every_sequence_and_refuses_new_ones():
     engine, finished = make_engine(FakeModelRunner(num_slots=1)), []
     engine.add_request([make_sequence(FakeModelRunner.NEVER, finished, cap=2048)])
@@ -281,38 +189,8 @@ def test_an_engine_with_waiting_sequences_does_not_wait_for_company():
     engine.stop()
 
 
-def test_slots_return_to_zero_after_a_storm_of_adds_aborts_and_ends():
-    order = random.Random(7)
-    engine, finished = make_engine(max_waiting=8), []
-    num_added = num_refused = 0
-    for i in range(400):
-        try:
-            num_steps = order.choice([1, 2, 5, 9, FakeModelRunner.NEVER])
-            deadline = Deadline.after(-1) if order.random() < 0.1 else None
-            engine.add_request(
-                [make_sequence(num_steps, finished, request_id=str(i), deadline=deadline)]
-            )
-            num_added += 1
-        except OverloadedError:
-            num_refused += 1
-        if order.random() < 0.3:
-            engine.abort(str(order.randrange(i + 1)))
-        if order.random() < 0.7:
-            engine.step()
-
-    run_until_idle(engine)
-
-    assert num_refused > 0
-    assert len(finished) == num_added
-    assert engine.num_running == engine.num_waiting == 0
-
-
 def test_text_and_codes_are_generated_side_by_side_each_as_alone():
-    engine, finished = make_engine(), []
-    engine.add_request([make_sequence(9, finished, seed=3)])
-    run_until_idle(engine)
-    (alone,) = finished
-
+    alone = run_alone(9, seed=3)
     runner = FakeModelRunner()
     engine, finished = make_engine(runner), []
     engine.add_request(
@@ -329,32 +207,3 @@ def test_text_and_codes_are_generated_side_by_side_each_as_alone():
     assert by_prompt[7].tokens.tolist() == [[7]] * 5
     assert by_prompt[11].tokens.tolist() == [[11]] * 12
     assert np.array_equal(by_prompt[9].tokens, alone.tokens)
-
-
-def test_what_follows_but_does_not_fit_into_its_slot_ends_with_an_error():
-    engine, finished = make_engine(), []
-    too_long = make_sequence(3, finished, cap=2048)
-    too_long.text_ids = np.zeros(1025, dtype=np.int32)
-
-    engine.continue_request(too_long)
-
-    assert finished == [too_long]
-    assert isinstance(too_long.error, InvalidRequestError)
-    assert engine.num_waiting == 0
-
-
-def test_what_follows_from_a_sequence_goes_before_the_queue_even_when_it_is_full():
-    engine, finished = make_engine(FakeModelRunner(num_slots=1), max_waiting=1), []
-
-    def continue_it(sequence):
-        finished.append(sequence)
-        engine.continue_request(make_sequence(4, finished, request_id="second half"))
-
-    first = make_sequence(3, finished)
-    first._on_finished = continue_it
-    engine.add_request([first])
-    engine.step()
-    engine.add_request([make_sequence(5, finished, request_id="another")])
-    run_until_idle(engine)
-
-    assert [sequence.request_id for sequence in finished] == ["r", "second half", "another"]
