@@ -14,6 +14,13 @@ FRAMES_PER_CODE = 2
 SAMPLES_PER_CODE = FRAMES_PER_CODE * HOP_SAMPLES  # 512 samples, 21.33 ms
 CODES_PER_SECOND = SAMPLE_RATE_HZ / SAMPLES_PER_CODE  # 46.875
 
+# Steps on either side that a step's samples depend on: 12 * 6 + 2 + 1 mel frames in the decoder and
+# 3 + 8 * 3 + 2 in Vocos.
+CONTEXT_CODES = 52
+# What is decoded before a chunk where a few steps behind it are all that is known anyway: the
+# further away a step is, the less it matters.
+SHORT_CONTEXT_CODES = 16
+
 NUM_VQ = 4  # codebooks drawn at every step
 REPETITION_WINDOW_CODES = 16  # the repetition penalty looks back this far
 MIN_CANDIDATES = 3  # top-p and top-k each keep at least this many

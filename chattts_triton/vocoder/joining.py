@@ -12,7 +12,13 @@ Audio = npt.NDArray[np.float32]
 SILENCE_DBFS = -60.0
 KEPT_SILENCE_MS = 50
 _SILENCE = 10 ** (SILENCE_DBFS / 20)
-_KEPT_SAMPLES = SAMPLE_RATE_HZ * KEPT_SILENCE_MS // 1000
+KEPT_SAMPLES = SAMPLE_RATE_HZ * KEPT_SILENCE_MS // 1000
+
+
+def loud_samples(audio: Audio) -> npt.NDArray[np.intp]:
+    """Indices of the samples that are no silence: -60 dBFS or more."""
+    (indices,) = np.nonzero(np.abs(audio) >= _SILENCE)
+    return indices
 
 
 def trim_silence(audio: Audio) -> Audio:
@@ -24,10 +30,10 @@ def trim_silence(audio: Audio) -> Audio:
     Returns:
         A view of `audio`; all of it, cut to 50 ms, where there is nothing but silence.
     """
-    (loud,) = np.nonzero(np.abs(audio) >= _SILENCE)
+    loud = loud_samples(audio)
     if not len(loud):
-        return audio[:_KEPT_SAMPLES]
-    return audio[max(loud[0] - _KEPT_SAMPLES, 0) : loud[-1] + 1 + _KEPT_SAMPLES]
+        return audio[:KEPT_SAMPLES]
+    return audio[max(loud[0] - KEPT_SAMPLES, 0) : loud[-1] + 1 + KEPT_SAMPLES]
 
 
 def join_segments(segments: list[Audio], pauses: list[int]) -> Audio:
