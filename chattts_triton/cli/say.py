@@ -1,28 +1,28 @@
-"""`chattts-triton say`: one text to a running server, its audio into a WAV file."""
+"""`chattts-triton say`: one text to a running server, its audio into a WAV file or a pipe."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chattts_triton.constants import MAX_SPEED, MIN_SPEED
+from chattts_triton.cli.live_output import STANDARD_STREAM, LiveOutput
+from chattts_triton.cli.say_arguments import add_arguments
+from chattts_triton.constants import SAMPLE_RATE_HZ
 from chattts_triton.errors import ChatTTSError, InvalidRequestError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from chattts_client import Audio, ChatTTSClient, ChatTTSClientError
+    from chattts_client import Audio, AudioChunk, ChatTTSClient, ChatTTSClientError
 
-STANDARD_STREAM = "-"
 CUT_WARNING = (
     "warning: the audio was cut at the limit of steps; raise --max-new-tokens or shorten the text"
 )
@@ -59,39 +59,20 @@ class Report:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class StreamReport(Report):
+    """What `--json` prints of a stream."""
+
+    ttfa_s: float
+    num_chunks: int
+    mode: str
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `say` to the command line."""
     parser = subparsers.add_parser("say", help="speak a text into a WAV file", description=__doc__)
-    parser.add_argument("text", metavar="TEXT", help="what to say; - reads standard input")
-    parser.add_argument(
-        "-o", "--out", required=True, metavar="FILE", help="the WAV file; - is standard output"
-    )
-    parser.add_argument("--url", type=_host_and_port, default="127.0.0.1:8001", metavar="HOST:PORT")
-    parser.add_argument("--timeout-s", type=_seconds, default=300.0, metavar="S")
-    parser.add_argument(
-        "--json", action="store_true", help="report as one JSON object instead of a sentence"
-    )
-    options = parser.add_argument_group("options of the voice and of the drawing of codes")
-    options.add_argument("--seed", type=int, metavar="N", help="default: a fresh one, reported")
-    options.add_argument(
-        "--voice",
-        metavar="V",
-        help="a name of the server's voices, seed:N, or a ChatTTS speaker string",
-    )
-    options.add_argument("--speed", type=int, metavar="N", help=f"{MIN_SPEED} to {MAX_SPEED}")
-    options.add_argument("--temperature", type=float, metavar="X")
-    options.add_argument("--top-p", type=float, metavar="X")
-    options.add_argument("--top-k", type=int, metavar="N")
-    options.add_argument("--repetition-penalty", type=float, metavar="X")
-    options.add_argument("--max-new-tokens", type=int, metavar="N", help="limit of 21 ms steps")
-    options.add_argument("--refine", action=argparse.BooleanOptionalAction)
-    options.add_argument("--lang", metavar="L", help="zh or en; default: told from the text")
-    options.add_argument(
-        "--trim",
-        action=argparse.BooleanOptionalAction,
-        help="cut silence at the beginning and the end down to 50 ms",
-    )
-    parser.set_defaults(run=run)
+    add_arguments(parser)
+    parser.set_defaults(run=run, refuse_use=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,24 +81,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ChatTTSError: The text cannot be read, the call failed, or the file cannot be written.
     """
+    if args.mode is not None and not args.stream:
+        args.refuse_use("argument --mode: only with --stream")
     text = _read_text(args.text)
     if args.out != STANDARD_STREAM:
         check_out(Path(args.out))
-    start_s = time.perf_counter()
-    audio = _synthesize(args, text)
-    elapsed_s = time.perf_counter() - start_s
-    _write(args.out, audio)
-    report = Report(
-        file=args.out,
-        seed=audio.seed,
-        finish_reason=audio.finish_reason,
-        duration_s=round(audio.duration_s, 4),
-        elapsed_s=round(elapsed_s, 4),
-        rtf=round(elapsed_s / audio.duration_s, 4),
-        sample_rate=audio.sample_rate,
-        refined_text=audio.refined_text,
-        warnings=audio.warnings,
-    )
+    report = _say_stream(args, text) if args.stream else _say_whole(args, text)
     # Where standard output carries the sound, the report goes beside it.
     stream = sys.stderr if args.out == STANDARD_STREAM else sys.stdout
     if args.json:
@@ -129,6 +98,67 @@ def run(args: argparse.Namespace) -> int:
     for code in report.warnings:
         sys.stderr.write(f"warning: {WARNING_TEXTS.get(code, code)}\n")
     return 0
+
+
+def _say_whole(args: argparse.Namespace, text: str) -> Report:
+    start_s = time.perf_counter()
+    with connected_client(args.url, args.timeout_s) as client:
+        audio = client.synthesize(text, **_options(args))
+    elapsed_s = time.perf_counter() - start_s
+    _write(args.out, audio)
+    return Report(**_report_fields(args.out, audio, audio.duration_s, elapsed_s))
+
+
+def _say_stream(args: argparse.Namespace, text: str) -> StreamReport:
+    start_s = time.perf_counter()
+    ttfa_s = 0.0
+    output = LiveOutput(args.out)
+    try:
+        with (
+            write_errors(args.out),
+            output,
+            connected_client(args.url, args.timeout_s) as client,
+            closing(client.stream(text, mode=args.mode, **_options(args))) as chunks,
+        ):
+            for chunk in chunks:
+                if chunk.index == 0:
+                    ttfa_s = time.perf_counter() - start_s
+                    if not args.json:
+                        sys.stderr.write(f"first audio after {ttfa_s:.3f} s\n")
+                output.write(chunk.pcm16_bytes())
+    except ChatTTSError as error:
+        if not (output.is_wav and output.num_samples):
+            raise
+        cut_s = output.num_samples / SAMPLE_RATE_HZ
+        raise type(error)(f"{error}; {args.out} is cut after {cut_s:.2f} s") from error
+    duration_s = output.num_samples / SAMPLE_RATE_HZ
+    return StreamReport(
+        **_report_fields(args.out, chunk, duration_s, time.perf_counter() - start_s),
+        ttfa_s=round(ttfa_s, 4),
+        num_chunks=chunk.index + 1,
+        mode=chunk.mode,
+    )
+
+
+def _report_fields(
+    out: str, audio: Audio | AudioChunk, duration_s: float, elapsed_s: float
+) -> dict[str, Any]:
+    """What both reports have, from the audio or the last chunk of it."""
+    return {
+        "file": out,
+        "seed": audio.seed,
+        "finish_reason": audio.finish_reason,
+        "duration_s": round(duration_s, 4),
+        "elapsed_s": round(elapsed_s, 4),
+        "rtf": round(elapsed_s / duration_s, 4),
+        "sample_rate": audio.sample_rate,
+        "refined_text": audio.refined_text,
+        "warnings": audio.warnings,
+    }
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in (*OPTION_NAMES, "queue_priority")}
 
 
 def _read_text(text: str) -> str:
@@ -200,12 +230,6 @@ def connected_client(url: str, timeout_s: float) -> Iterator[ChatTTSClient]:
         raise _server_error(error) from error
 
 
-def _synthesize(args: argparse.Namespace, text: str) -> Audio:
-    options: dict[str, Any] = {name: getattr(args, name) for name in OPTION_NAMES}
-    with connected_client(args.url, args.timeout_s) as client:
-        return client.synthesize(text, **options)
-
-
 def _server_error(error: ChatTTSClientError) -> ChatTTSError:
     """The client's error as ours of the same `error_type`, or a plain one where we have none."""
     ours = {kind.error_type: kind for kind in ChatTTSError.__subclasses__()}
@@ -222,24 +246,14 @@ def _write(out: str, audio: Audio) -> None:
 
 
 def _sentence(report: Report) -> str:
+    stream = ""
+    if isinstance(report, StreamReport):
+        stream = (
+            f", first audio after {report.ttfa_s:.3f} s, {report.num_chunks} chunks, "
+            f"mode {report.mode}"
+        )
     return (
         f"{report.file}: {report.duration_s:.2f} s of audio in {report.elapsed_s:.2f} s "
-        f"(RTF {report.rtf:.2f}), seed {report.seed}, finish_reason {report.finish_reason}"
+        f"(RTF {report.rtf:.2f}){stream}, seed {report.seed}, "
+        f"finish_reason {report.finish_reason}"
     )
-
-
-def _host_and_port(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise argparse.ArgumentTypeError(f"got {value!r}, wanted HOST:PORT")
-    return value
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"got {value!r}, wanted seconds above 0, at most 86400")
-    return seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chattts_client._audio import SAMPLE_RATE_HZ, Audio
+from chattts_client._chunks import AudioChunk, StreamMode, join_chunks
 from chattts_client._client import DEFAULT_URL, AsyncChatTTSClient, ChatTTSClient
 from chattts_client._errors import (
     ChatTTSClientError,
@@ -24,6 +25,7 @@ __all__ = [
     "SAMPLE_RATE_HZ",
     "AsyncChatTTSClient",
     "Audio",
+    "AudioChunk",
     "ChatTTSClient",
     "ChatTTSClientError",
     "DeadlineExceededError",
@@ -33,4 +35,6 @@ __all__ = [
     "OverloadedError",
     "RequestCancelledError",
     "ServerUnreachableError",
+    "StreamMode",
+    "join_chunks",
 ]

@@ -5,7 +5,6 @@ What is checked here is only that a value can be put into its tensor without bei
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -42,6 +41,8 @@ class OptionArguments(TypedDict, total=False):
         refine: Have the model add pauses and laughter to the text first.
         lang: Language of the text, such as "zh" or "en"; None has the server tell.
         trim: Cut silence at the beginning and the end down to 50 ms.
+        queue_priority: How soon the call gets its turn where others wait: 0 first, 1 unless set,
+            2 last. One value for all texts of a call.
     """
 
     seed: PerText[int] | None
@@ -55,6 +56,7 @@ class OptionArguments(TypedDict, total=False):
     refine: PerText[bool] | None
     lang: PerText[str] | None
     trim: PerText[bool] | None
+    queue_priority: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,7 @@ class SynthesisOptions:
     refine: PerText[bool] | None = None
     lang: PerText[str] | None = None
     trim: PerText[bool] | None = None
+    queue_priority: int | None = None
 
 
 class Tensor(NamedTuple):
@@ -115,13 +118,32 @@ def option_tensors(options: SynthesisOptions, num_texts: int) -> list[Tensor]:
         InvalidRequestError: A value is not of the option's type, or there are too many or few.
     """
     tensors = []
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+    for option, datatype in OPTION_DATATYPES.items():
+        value = getattr(options, option)
         if value is not None:
-            name = field.name.upper()
-            rows = _rows(name, value, num_texts)
-            tensors.append(_tensor(name, OPTION_DATATYPES[field.name], rows))
+            name = option.upper()
+            tensors.append(_tensor(name, datatype, _rows(name, value, num_texts)))
     return tensors
+
+
+def mode_tensor(mode: str) -> Tensor:
+    """The input MODE of a stream.
+
+    Raises:
+        InvalidRequestError: It is no text.
+    """
+    return _tensor("MODE", "BYTES", [mode])
+
+
+def option_parameters(options: SynthesisOptions) -> dict[str, int]:
+    """The options that belong to the call and not to its texts, as parameters of the request.
+
+    Raises:
+        InvalidRequestError: A value is no whole number.
+    """
+    if options.queue_priority is None:
+        return {}
+    return {"queue_priority": _integer(np.int64)("queue_priority", options.queue_priority)}
 
 
 def _rows(name: str, value: object, num_texts: int) -> list[object]:

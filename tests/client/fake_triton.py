@@ -1,6 +1,7 @@
-"""A gRPC server that answers as the model `chattts` does, with noise made from text and seed.
+"""A gRPC server that answers as `chattts` and `chattts_stream` do, with noise of text and seed.
 
-As a program it prints its port, and a line "arrived" at each call, which it then never answers.
+As a program it prints its port, and a line "arrived" at each call, which it then never answers; a
+stream gets one chunk.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import grpc
 import numpy as np
+from fake_streams import FakeCall, Step, chunks_of, silence
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import (
     deserialize_bytes_tensor,
@@ -24,6 +26,7 @@ from tritonclient.utils import (
 
 MAX_STEPS = 2048
 WAIT_S = 20.0
+Inputs: TypeAlias = dict[str, tuple[str, list[int], list[Any]]]
 FIRST_DRAWN_SEED = 1000
 
 
@@ -43,7 +46,7 @@ def fake_pcm16(samples: np.ndarray) -> np.ndarray:
 class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Answers, refuses or hangs as it was told; remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.requests: list[service_pb2.ModelInferRequest] = []
         self.is_model_loaded = True
         self.refusal: tuple[grpc.StatusCode, str] | None = None
@@ -52,6 +55,9 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.arrived = threading.Event()
         self.call_ended = threading.Event()
         self.on_arrival: Callable[[], None] = self.arrived.set
+        self.stream_steps: Callable[[Inputs], Iterable[Step]] = self._whole_stream
+        self.stream_cancelled = threading.Event()
+        self.num_messages_sent = 0
         self._drawn_seeds = itertools.count(FIRST_DRAWN_SEED)
 
         unlimited = [
@@ -60,7 +66,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         ]
         self._server = grpc.server(ThreadPoolExecutor(8), options=unlimited)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         self.url = f"127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -71,7 +77,7 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self._server.stop(grace=None).wait(WAIT_S)
 
     @property
-    def last_inputs(self) -> dict[str, tuple[str, list[int], list[Any]]]:
+    def last_inputs(self) -> Inputs:
         """Datatype, shape and values of each input of the last call."""
         return read_inputs(self.requests[-1])
 
@@ -91,7 +97,33 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.change_outputs(outputs)
         return response_of(outputs)
 
-    def _outputs(self, inputs: dict[str, tuple[str, list[int], list[Any]]]) -> dict[str, Any]:
+    def ModelStreamInfer(self, requests: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        request = next(requests)
+        self.requests.append(request)
+        call = FakeCall(context, self.stream_cancelled, self.call_ended)
+        self.on_arrival()
+        for message in call.run(self.stream_steps(read_inputs(request))):
+            response = service_pb2.ModelStreamInferResponse()
+            if isinstance(message, str):
+                response.error_message = message
+            else:
+                response.infer_response.CopyFrom(response_of(message))
+            yield response
+            self.num_messages_sent += 1
+
+    def _whole_stream(self, inputs: Inputs) -> list[Step]:
+        outputs = self._outputs(inputs)
+        mode = inputs["MODE"][2][0].decode() if "MODE" in inputs else "auto"
+        return list(
+            chunks_of(
+                outputs["AUDIO"][0],
+                seed=int(outputs["SEED_USED"].item()),
+                mode="quality" if mode == "quality" else "low_latency",
+                reason=outputs["FINISH_REASON"].item().decode(),
+            )
+        )
+
+    def _outputs(self, inputs: Inputs) -> dict[str, Any]:
         texts = [text.decode() for text in inputs["TEXT"][2]]
         no_seeds = ("INT64", [], [-1] * len(texts))
         no_caps = ("INT32", [], [MAX_STEPS] * len(texts))
@@ -119,9 +151,9 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):
         }
 
 
-def read_inputs(request: Any) -> dict[str, tuple[str, list[int], list[Any]]]:
+def read_inputs(request: Any) -> Inputs:
     """Datatype, shape and flat values of each input of a call."""
-    inputs = {}
+    inputs: Inputs = {}
     for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True):
         if tensor.datatype == "BYTES":
             values = deserialize_bytes_tensor(raw)
@@ -145,6 +177,7 @@ def response_of(outputs: dict[str, np.ndarray]) -> Any:
 def main() -> None:
     with FakeTriton() as server:
         server.hangs = True
+        server.stream_steps = lambda inputs: [silence(0), threading.Event()]
         server.on_arrival = lambda: print("arrived", flush=True)  # noqa: T201
         print(server.port, flush=True)  # noqa: T201
         server.call_ended.wait()

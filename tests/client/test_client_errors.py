@@ -29,8 +29,8 @@ STATUSES: list[tuple[str, str, type[ChatTTSClientError], str]] = [
     (
         "NOT_FOUND",
         "Request for unknown model: 'other' is not found",
-        InvalidRequestError,
-        "Request for unknown model: 'other' is not found",
+        ServerUnreachableError,
+        f"{URL}: Request for unknown model: 'other' is not found",
     ),
     (
         "UNAVAILABLE",
@@ -89,6 +89,71 @@ def test_each_status_is_one_class_that_keeps_the_servers_text(
 
     assert type(error) is kind
     assert str(error) == message
+
+
+# What Triton 2.51 says in a stream: there is no status, and no model has seen the request.
+UNCLASSED_TEXTS: list[tuple[str, type[ChatTTSClientError]]] = [
+    (
+        "Request for unknown model: 'chattts_stream' has no available versions",
+        ServerUnreachableError,
+    ),
+    ("Request for unknown model: 'chattts_stream' is not found", ServerUnreachableError),
+    (
+        "Request for unknown model: 'chattts_stream' version 7 is not found",
+        ServerUnreachableError,
+    ),
+    (
+        "[request id: <id_unknown>] Server is stopping, scheduler for model has stopped "
+        "accepting new inference requests",
+        ServerUnreachableError,
+    ),
+    (
+        "[request id: <id_unknown>] inference request batch-size must be <= 1 for 'chattts_stream'",
+        InvalidRequestError,
+    ),
+    (
+        "[request id: <id_unknown>] unexpected shape for input 'TEXT' for model "
+        "'chattts_stream'. Expected [-1,1], got [1,2].",
+        InvalidRequestError,
+    ),
+    (
+        "[request id: <id_unknown>] inference input 'SEED' data-type is 'INT32', but model "
+        "'chattts_stream' expects 'INT64'",
+        InvalidRequestError,
+    ),
+    ("unexpected inference input 'FOO' for model 'chattts_stream'", InvalidRequestError),
+    (
+        "[request id: <id_unknown>] input byte size mismatch for input 'SEED' for model "
+        "'chattts_stream'. Expected 8, got 4",
+        InvalidRequestError,
+    ),
+    (
+        "[request id: <id_unknown>] input 'TEXT' batch size does not match other inputs for "
+        "'chattts_stream'",
+        InvalidRequestError,
+    ),
+    (
+        "unable to find data for input tensor 'TEXT' for model 'chattts_stream' in request.",
+        InvalidRequestError,
+    ),
+    (
+        "invalid value type for 'timeout' parameter, expected int64_param.",
+        InvalidRequestError,
+    ),
+    ("[request id: <id_unknown>] Exceeds maximum queue size", OverloadedError),
+    ("[request id: <id_unknown>] Request timeout expired", DeadlineExceededError),
+    ("Stub process 'chattts_stream_0_0' is not healthy.", GenerationError),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), UNCLASSED_TEXTS)
+def test_an_error_of_triton_without_a_status_is_told_by_its_text(
+    text: str, kind: type[ChatTTSClientError]
+):
+    error = client_error(InferenceServerException(text), URL, 0.5)
+
+    assert type(error) is kind
+    assert str(error).endswith(text)
 
 
 def test_an_error_without_status_or_text_is_a_generation_error():

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from fake_streams import silence
 from fake_triton import fake_samples, response_of
 from tritonclient.grpc import InferResult
 
 import chattts_client
-from chattts_client import GenerationError, InvalidRequestError, OptionArguments
+from chattts_client import GenerationError, InvalidRequestError, OptionArguments, StreamMode
+from chattts_client._answer import parse_chunk, parse_response
 from chattts_client._options import OPTION_DATATYPES, SynthesisOptions, option_tensors, text_tensor
-from chattts_client._wire import CHANNEL_ARGS, infer_arguments, parse_response
+from chattts_client._wire import CHANNEL_ARGS, infer_arguments, stream_request
+from chattts_triton.cli.say_arguments import MODES
 from chattts_triton.constants import SAMPLE_RATE_HZ
-from chattts_triton.tensors import CHATTTS, OPTIONS
+from chattts_triton.tensors import CHATTTS, CHATTTS_STREAM, OPTIONS
 
 ALL_OPTIONS = SynthesisOptions(
     seed=7,
@@ -37,8 +40,9 @@ def test_the_client_knows_the_options_of_the_models_contract():
     contract = {spec.name: spec.dtype.replace("STRING", "BYTES") for spec in OPTIONS}
 
     assert {name.upper(): datatype for name, datatype in OPTION_DATATYPES.items()} == contract
-    assert [field.name for field in dataclasses.fields(SynthesisOptions)] == list(OPTION_DATATYPES)
-    assert set(OptionArguments.__annotations__) == set(OPTION_DATATYPES)
+    fields = [field.name for field in dataclasses.fields(SynthesisOptions)]
+    assert fields == [*OPTION_DATATYPES, "queue_priority"]
+    assert set(OptionArguments.__annotations__) == set(fields)
 
 
 def test_the_client_knows_the_outputs_and_the_sample_rate_of_the_contract():
@@ -50,11 +54,46 @@ def test_the_client_knows_the_outputs_and_the_sample_rate_of_the_contract():
     assert audio.sample_rate == SAMPLE_RATE_HZ
 
 
-def test_the_public_names_exist_and_are_sorted():
-    classes = [name for name in chattts_client.__all__ if not name.isupper()]
+def test_the_client_knows_the_tensors_of_a_stream_of_the_contract():
+    request = stream_request("chattts", "a", ALL_OPTIONS, "auto", 1.0)
 
-    assert all(hasattr(chattts_client, name) for name in chattts_client.__all__)
-    assert classes == sorted(classes)
+    assert request.model_name == CHATTTS_STREAM.name
+    assert {(tensor.name, tensor.datatype) for tensor in request.inputs} == {
+        (spec.name, spec.dtype.replace("STRING", "BYTES")) for spec in CHATTTS_STREAM.inputs
+    }
+    assert all(list(tensor.shape) == [1, 1] for tensor in request.inputs)
+    assert set(silence(0)) == {spec.name for spec in CHATTTS_STREAM.outputs}
+    assert parse_chunk(InferResult(response_of(silence(0)))).index == 0
+    assert get_args(StreamMode) == MODES
+
+
+def test_the_priority_in_the_queue_is_a_parameter_of_either_call_and_no_tensor():
+    options = SynthesisOptions(queue_priority=2)
+
+    arguments = infer_arguments("chattts", ["a", "b"], options, 1.0)
+    request = stream_request("chattts", "a", options, None, 1.0)
+
+    assert arguments["parameters"] == {"queue_priority": 2}
+    assert [tensor.name() for tensor in arguments["inputs"]] == ["TEXT"]
+    assert request.parameters["queue_priority"].int64_param == 2
+    assert [tensor.name for tensor in request.inputs] == ["TEXT"]
+    assert infer_arguments("chattts", ["a"], SynthesisOptions(), 1.0)["parameters"] == {}
+
+
+@pytest.mark.parametrize("priority", [1.0, True, "first", [0, 1]])
+def test_a_priority_that_is_no_whole_number_is_refused(priority: Any):
+    with pytest.raises(InvalidRequestError, match=r"^queue_priority: got .* a whole number"):
+        infer_arguments("chattts", ["a", "b"], SynthesisOptions(queue_priority=priority), 1.0)
+
+
+def test_the_public_names_exist_and_are_sorted():
+    names = chattts_client.__all__
+
+    assert all(hasattr(chattts_client, name) for name in names)
+    # Constants, then classes, then functions.
+    assert names == sorted(
+        names, key=lambda name: (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+    )
 
 
 def test_every_option_becomes_a_column_of_its_own_type():
@@ -167,6 +206,14 @@ def test_the_channel_takes_the_largest_answer_and_pings_no_faster_than_triton_al
     assert limits["grpc.max_send_message_length"] > largest_bytes
     assert limits["grpc.max_receive_message_length"] > largest_bytes
     assert limits["grpc.keepalive_time_ms"] >= 300_000
+
+
+def test_the_channel_tries_again_soon_and_gives_each_attempt_seconds():
+    limits = dict(CHANNEL_ARGS)
+
+    assert limits["grpc.initial_reconnect_backoff_ms"] <= 200
+    assert limits["grpc.max_reconnect_backoff_ms"] <= 1000
+    assert limits["grpc.min_reconnect_backoff_ms"] >= 2000  # gRPC's limit of one attempt
 
 
 def answer(num_texts: int = 1, **changes: np.ndarray | None) -> InferResult:

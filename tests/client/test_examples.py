@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 import soundfile
-from fake_triton import FakeTriton
+from fake_triton import FakeTriton, fake_pcm16, fake_samples
 
 EXAMPLES = Path(__file__).parents[2] / "client" / "examples"
 SAMPLES = [0, 1, -1, 32767, -32768]
@@ -35,6 +35,34 @@ def test_the_examples_of_grpc_write_their_files(triton: FakeTriton, tmp_path: Pa
     assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
     assert len(list(tmp_path.glob("*.wav"))) == 2 + 6
     assert (tmp_path / "gather_0.wav").read_bytes() == (tmp_path / "batch_0.wav").read_bytes()
+
+
+def test_the_example_of_a_stream_writes_the_samples_as_they_come(
+    triton: FakeTriton, tmp_path: Path
+):
+    path = tmp_path / "a.pcm"
+
+    to_file = run_example("stream_pcm.py", triton.url, str(path))
+    to_output = subprocess.run(
+        [sys.executable, EXAMPLES / "stream_pcm.py", triton.url], capture_output=True, timeout=60
+    )
+
+    assert (to_file.returncode, to_file.stdout) == (0, "")
+    assert to_file.stderr.splitlines()[-1] == "chunk 6: 0.01 s, stop"
+    assert path.read_bytes() == fake_pcm16(fake_samples("你好，世界。", 42)).tobytes()
+    assert to_output.stdout == path.read_bytes()
+    assert triton.last_inputs["MODE"][2] == [b"low_latency"]
+
+
+def test_the_example_of_a_stream_ends_with_the_servers_text(triton: FakeTriton, tmp_path: Path):
+    triton.stream_steps = lambda inputs: [
+        (grpc.StatusCode.UNAVAILABLE, "gpt: waiting queue is full")
+    ]
+
+    result = run_example("stream_pcm.py", triton.url, str(tmp_path / "a.pcm"))
+
+    assert result.returncode == 1
+    assert result.stderr == "OverloadedError: gpt: waiting queue is full\n"
 
 
 class FakeHttp(BaseHTTPRequestHandler):
