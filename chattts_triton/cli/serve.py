@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from chattts_triton.server.serve_options import Endpoints
 
 _MAX_PORT = 65535
+_MAX_CONNECTION_AGE_S = 1_000_000  # Triton wants milliseconds in 32 bits
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,7 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="serve a model repository on the embedded tritonserver",
         description="Serve an exported model repository. Once the model `chattts` is ready, and "
         "again after each restart, one line `ready grpc=... http=... metrics=...` is written to "
-        "standard output; all else goes to standard error. SIGTERM and SIGINT stop it.",
+        "standard output; all else goes to standard error. SIGTERM and SIGINT stop it once what "
+        "is in flight has been answered; a second one stops it at once.",
     )
     parser.add_argument("--repository", type=Path, default=Path("model_repository"), metavar="DIR")
     parser.add_argument("--host", default="127.0.0.1", type=_ipv4, help="IPv4 address to listen on")
@@ -43,6 +45,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=30,
         metavar="S",
         help="seconds that requests in flight may take when it stops",
+    )
+    parser.add_argument(
+        "--max-connection-age",
+        type=_connection_age,
+        default=3600,
+        metavar="S",
+        help="seconds after which a gRPC connection takes no further call; 0 is never. A client "
+        "that has stopped reading is dropped an hour later.",
+    )
+    parser.add_argument(
+        "--trace-config",
+        action="append",
+        metavar="X",
+        help="a setting of tritonserver's option of this name; may be given several times",
     )
     parser.add_argument(
         "--admin-key-file",
@@ -76,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
             max_num_seqs=args.max_num_seqs,
             threads=args.threads,
             exit_timeout_s=args.exit_timeout,
+            max_connection_age_s=args.max_connection_age,
+            trace_config=tuple(args.trace_config or ()),
             admin_key_file=args.admin_key_file,
             verify_hashes=args.verify_hashes,
         ),
@@ -104,6 +122,10 @@ def _ipv4(text: str) -> str:
 
 def _port(text: str) -> int:
     return _integer(text, 0, _MAX_PORT)
+
+
+def _connection_age(text: str) -> int:
+    return _integer(text, 0, _MAX_CONNECTION_AGE_S)
 
 
 def _positive(text: str) -> int:

@@ -65,6 +65,11 @@ class ReservedPorts:
         return self._port("--metrics-port")
 
     @property
+    def of_clients(self) -> tuple[int, int]:
+        """Those that take requests: gRPC and HTTP."""
+        return self.grpc, self.http
+
+    @property
     def endpoints(self) -> Endpoints:
         """The addresses to tell a client."""
         return Endpoints(*(f"{self._host}:{p}" for p in (self.grpc, self.http, self.metrics)))

@@ -14,6 +14,7 @@ DEFAULT_HTTP_PORT = 8000
 DEFAULT_GRPC_PORT = 8001
 DEFAULT_METRICS_PORT = 8002
 DEFAULT_EXIT_TIMEOUT_S = 30
+DEFAULT_CONNECTION_AGE_S = 3600
 DEFAULT_REPOSITORY = Path("model_repository")
 
 ADMIN_HEADER = "admin-key"  # over HTTP; gRPC wants the prefix below before it
@@ -25,19 +26,30 @@ _ADMIN_KEY = re.compile(r"[A-Za-z0-9._~+/-]+")  # Triton cuts the option at `:`,
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """One served repository; a port of 0 is replaced by a free one."""
+    """One served repository; a port of 0 is replaced by a free one.
+
+    Attributes:
+        max_num_seqs: Of the engines; None leaves it to the configuration of `gpt`.
+        threads: Of each session; None leaves it to the configuration of the models.
+        exit_timeout_s: How long what is in flight may take once the server is to stop.
+        max_connection_age_s: After so long a gRPC connection takes no further call; 0 is for ever.
+        trace_config: Settings of Triton's tracing, each as tritonserver takes it.
+        verify_hashes: Compare every file with the manifest, not only its size.
+    """
 
     repository: Path = DEFAULT_REPOSITORY
     host: str = DEFAULT_HOST
     grpc_port: int = DEFAULT_GRPC_PORT
     http_port: int = DEFAULT_HTTP_PORT
     metrics_port: int = DEFAULT_METRICS_PORT
-    max_num_seqs: int | None = None  # None leaves it to the config of the model `gpt`
+    max_num_seqs: int | None = None
     threads: int | None = None
     exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S
+    max_connection_age_s: int = DEFAULT_CONNECTION_AGE_S
+    trace_config: tuple[str, ...] = ()
     start_timeout_s: float = 600.0
     admin_key_file: Path | None = None
-    verify_hashes: bool = False  # sizes are always compared with the manifest
+    verify_hashes: bool = False
 
 
 @dataclass(frozen=True)

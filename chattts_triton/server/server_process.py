@@ -6,16 +6,17 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import BinaryIO
+
+import psutil
 
 from chattts_triton.server.server_log import ServerLog
 from chattts_triton.server.shared_memory import clear_prefix
 from chattts_triton.server.stub_watch import StubWatch
 
 _PR_SET_PDEATHSIG = 1
-_KILL_GRACE_S = 2.0  # Triton counts its exit timeout in whole seconds
 _LOG_TIMEOUT_S = 2.0
 _LIBC = ctypes.CDLL(None)
 
@@ -52,14 +53,20 @@ class ServerProcess:
         """None while it runs; negative for the signal that ended it."""
         return self._process.poll()
 
-    def stop(self, timeout_s: float) -> None:
-        """Let it finish the requests in flight, then end it, and remove what it leaves."""
-        self._process.terminate()
+    def has_clients(self, ports: Container[int]) -> bool:
+        """Whether anybody is connected to one of its ports; also where that cannot be told."""
         try:
-            self._process.wait(timeout_s + _KILL_GRACE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self.kill()
+            connections = psutil.Process(self._process.pid).net_connections("tcp")
+        except psutil.Error:
+            return True
+        return any(
+            connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port in ports
+            for connection in connections
+        )
+
+    def terminate(self) -> None:
+        """Ask it to unload its models and end."""
+        self._process.terminate()
 
     def kill(self) -> None:
         """End it and its stubs at once, which closes every open call, and remove what it leaves."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chattts_triton.errors import ServerStartError
-from chattts_triton.manifest import DEFAULT_NAME, MEMBERS, STREAM_NAME, load_manifest
+from chattts_triton.manifest import DEFAULT_NAME, PYTHON_MODELS, STREAM_NAME, load_manifest
 from chattts_triton.server import tritonserver
+from chattts_triton.server.call_threads import num_call_threads
 from chattts_triton.server.ports import ReservedPorts
 from chattts_triton.server.serve_options import ADMIN_HEADER, ServeOptions
 from chattts_triton.server.server_process import ServerProcess
@@ -18,8 +19,8 @@ from chattts_triton.server.shared_memory import SHARED_MEMORY, check_free_space
 from chattts_triton.serving.model_config import check_configs
 
 MODEL = DEFAULT_NAME  # other exports are loaded and unloaded by whoever has the admin key
-OPTIONAL_MODELS = (STREAM_NAME,)  # loaded where the repository has them
 
+_STREAM_SUFFIX = STREAM_NAME.removeprefix(DEFAULT_NAME)  # other sets have it as well
 _ANY_HOST = "0.0.0.0"
 _ANSWER_TIMEOUT_S = 2.0
 
@@ -43,7 +44,7 @@ class ServerSetup:
         Raises:
             ServerStartError: Shared memory is too small, or the binary cannot be run.
         """
-        check_free_space(len(python_models(self.repository) & {*MEMBERS, *OPTIONAL_MODELS}))
+        check_free_space(len(python_models(self.repository) & {*PYTHON_MODELS}))
         try:
             backends = tritonserver.assemble_backends(
                 self.installation, SHARED_MEMORY / f"{self.prefix}backends"
@@ -57,6 +58,7 @@ class ServerSetup:
                     prefix=self.prefix,
                     models=self.models,
                     admin_key=self.admin_key,
+                    num_call_threads=num_call_threads(self.repository, self.environment),
                 ),
                 directory=self.repository,
                 environment=self.environment,
@@ -86,11 +88,35 @@ class ServerSetup:
         """Those of the loaded models that each must have a Python stub."""
         return (self._loaded_models() or set()) & python_models(self.repository)
 
+    def stop_admission(self) -> bool:
+        """Unload the models that clients call; returns whether nothing is left in flight there.
+
+        Triton refuses what comes from then on, and unloads a model when its last request has
+        ended. The members stay loaded, since those requests still need them.
+        """
+        states = self._model_states()
+        if states is None:
+            return False
+        members = {
+            model for model in python_models(self.repository) if not model.endswith(_STREAM_SUFFIX)
+        }
+        entries = {model: state for model, state in states.items() if model not in members}
+        for model in (m for m, state in entries.items() if state == "READY"):
+            self._ask(self.ports.http, "POST", f"/v2/repository/models/{model}/unload")
+        return not any(state in ("READY", "UNLOADING") for state in entries.values())
+
     def _loaded_models(self) -> set[str] | None:
+        states = self._model_states()
+        if states is None:
+            return None
+        return {model for model, state in states.items() if state == "READY"}
+
+    def _model_states(self) -> dict[str, str | None] | None:
+        """The state of each model of the repository; None when the server does not answer."""
         answer = self._ask(self.ports.http, "POST", "/v2/repository/index")
         if answer is None:
             return None
-        return {entry["name"] for entry in json.loads(answer) if entry.get("state") == "READY"}
+        return {entry["name"]: entry.get("state") for entry in json.loads(answer)}
 
     def why_it_ended(self, server: ServerProcess) -> str:
         """The reason why a process ended before it was ready, in one line."""
@@ -128,8 +154,7 @@ def check_repository(repository: Path, *, verify_hashes: bool) -> list[str]:
     """
     load_manifest(repository).verify(repository, hashes=verify_hashes)
     check_configs(repository)
-    optional = (m for m in OPTIONAL_MODELS if (repository / m / "config.pbtxt").is_file())
-    return [MODEL, *optional]
+    return [MODEL, STREAM_NAME]
 
 
 def python_models(repository: Path) -> set[str]:

@@ -2,6 +2,9 @@
 
 Triton never restarts a dead stub, and holds the requests of that stub open for ever. So the whole
 server is ended as soon as one dies: every open call fails at once, and the next start is clean.
+
+Told to end, Triton would refuse what the requests in flight still ask of its models. So admission
+is ended first, by unloading what clients call, and tritonserver when nothing is in flight any more.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ _POLL_INTERVAL_S = 0.1
 _QUESTION_INTERVAL_S = 1.0  # how often Triton is asked which models should have a stub
 _FIRST_DELAY_S = 0.5
 _MAX_DELAY_S = 30.0
+_KILL_GRACE_S = 2.0  # Triton counts its exit timeout in whole seconds
 _HEALTHY_AFTER_S = 60.0  # a server that ran so long begins with the first delay again
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,9 +55,11 @@ class Supervisor:
         self._announce = announce
         self._sink = sink or sys.stderr.buffer
         self._is_stopping = False
+        self._is_urgent = False
 
     def stop(self) -> None:
-        """Make `run` stop the server and return."""
+        """Make `run` stop the server and return; said again, it no longer waits for anything."""
+        self._is_urgent = self._is_stopping
         self._is_stopping = True
 
     def run(self) -> None:
@@ -115,12 +121,14 @@ class Supervisor:
         try:
             is_ready = self._wait_until_ready(setup, server)
             ready_at = time.monotonic()
+            reason = None
             if is_ready:
                 self._announce(setup.ports.endpoints)
-                if reason := self._wait_for_death(setup, server):
-                    _LOGGER.error("%s; the server is started again", reason)
-            if self._is_stopping:
-                server.stop(self._options.exit_timeout_s)
+                reason = self._watch(setup, server, until=lambda: self._is_stopping)
+            if reason:
+                _LOGGER.error("%s; the server is started again", reason)
+            elif self._is_stopping:
+                self._end(setup, server)
             return time.monotonic() - ready_at
         finally:
             server.kill()
@@ -139,10 +147,12 @@ class Supervisor:
             self._pause(_POLL_INTERVAL_S)
         return False
 
-    def _wait_for_death(self, setup: ServerSetup, server: ServerProcess) -> str | None:
-        """Why the server has to be replaced; None when it is to stop."""
+    def _watch(
+        self, setup: ServerSetup, server: ServerProcess, until: Callable[[], bool]
+    ) -> str | None:
+        """Wait; returns why the server has to be replaced, None once `until` says so."""
         next_question_s = 0.0
-        while not self._is_stopping:
+        while not until():
             dead_models = server.stubs.ended()
             if time.monotonic() >= next_question_s:
                 # A stub may have been loaded and have died before it was ever seen.
@@ -154,8 +164,27 @@ class Supervisor:
                 if setup.is_loaded(model):
                     return f"the Python process of model '{model}' died"
                 server.stubs.forget(model)  # it ended because its model was unloaded
-            self._pause(_POLL_INTERVAL_S)
+            time.sleep(_POLL_INTERVAL_S)
         return None
+
+    def _end(self, setup: ServerSetup, server: ServerProcess) -> None:
+        """Let what is in flight finish, then have tritonserver end; it may still run afterwards."""
+        deadline_s = time.monotonic() + self._options.exit_timeout_s
+
+        def is_over() -> bool:
+            if self._is_urgent or time.monotonic() >= deadline_s:
+                return True
+            # Triton may hold a model for a client that has gone, or is connected and idle.
+            return setup.stop_admission() or not server.has_clients(setup.ports.of_clients)
+
+        if reason := self._watch(setup, server, until=is_over):
+            _LOGGER.error("%s while the server was stopping", reason)
+            return
+        server.terminate()
+        left_s = max(0.0, deadline_s - time.monotonic())
+        end_s = time.monotonic() + min(left_s, tritonserver.CLOSING_S) + _KILL_GRACE_S
+        while server.exit_code is None and time.monotonic() < end_s and not self._is_urgent:
+            time.sleep(_POLL_INTERVAL_S)
 
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds

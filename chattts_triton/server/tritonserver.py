@@ -20,12 +20,19 @@ from chattts_triton.server.shared_memory import STUB_NAME
 
 PACKAGE = "nvidia-pytriton"
 RESTRICTED_APIS = "shared-memory,model-repository,trace,logging"
+CLOSING_S = 5  # to unload the members and send last bytes; Triton waits for idle connections too
 
 _BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 _PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _STUB_LIBRARY = re.compile(rb"libpython(\d+\.\d+)\.so")
 _MISSING_LIBRARY = re.compile(r"error while loading shared libraries: ([^:\s]+): (.*)")
 _STUB_TIMEOUT_S = 20.0
+# What a call may take on a connection that is too old for the next one: more than the longest text
+# takes to be played, 50 minutes.
+_CONNECTION_GRACE_S = 3600
+# A client whose machine has gone answers no ping; gRPC would ask only after 2 hours.
+_KEEPALIVE_TIME_S = 60
+_KEEPALIVE_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True)
@@ -150,12 +157,14 @@ def command_line(
     prefix: str,
     models: list[str],
     admin_key: str,
+    num_call_threads: int,
 ) -> list[str]:
     """The arguments of tritonserver, which is to run with the repository as its directory.
 
     The repository is named `.`: an isolated stub under LC_ALL=C cannot open a path that holds a
     character outside ASCII. Configurations are not completed by Triton, which would start every
-    stub twice.
+    stub twice. `num_call_threads` is how many calls of other models a Python model may make at the
+    same time.
     """
     restricted = f"{RESTRICTED_APIS}:{ADMIN_HEADER}={admin_key}"
     return [
@@ -163,6 +172,7 @@ def command_line(
         "--model-repository=.",
         f"--backend-directory={backends}",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
+        f"--backend-config=python,thread-pool-size={num_call_threads}",
         "--disable-auto-complete-config",
         "--model-control-mode=explicit",
         *(f"--load-model={model}" for model in models),
@@ -174,8 +184,25 @@ def command_line(
         f"--metrics-port={ports.metrics}",
         f"--grpc-restricted-protocol={restricted}",
         f"--http-restricted-api={restricted}",
-        f"--exit-timeout-secs={options.exit_timeout_s}",
+        f"--exit-timeout-secs={min(options.exit_timeout_s, CLOSING_S)}",
+        *_connection_arguments(options),
+        *(f"--trace-config={setting}" for setting in options.trace_config),
     ]
+
+
+def _connection_arguments(options: ServeOptions) -> list[str]:
+    """When a gRPC connection is given up: its client has gone, or has stopped reading."""
+    arguments = [
+        f"--grpc-keepalive-time={_KEEPALIVE_TIME_S * 1000}",
+        f"--grpc-keepalive-timeout={_KEEPALIVE_TIMEOUT_S * 1000}",
+        "--grpc-http2-max-pings-without-data=0",  # or a call without data is given up on after 2
+    ]
+    if options.max_connection_age_s:
+        arguments += [
+            f"--grpc-max-connection-age={options.max_connection_age_s * 1000}",
+            f"--grpc-max-connection-age-grace={_CONNECTION_GRACE_S * 1000}",
+        ]
+    return arguments
 
 
 def _wheel_installation() -> Installation:

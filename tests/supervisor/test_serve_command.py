@@ -17,7 +17,6 @@ from serving_harness import (
     serve_command,
     wait_for,
 )
-from tiny_repository import add_stream_model
 from tritonclient.utils import InferenceServerException
 
 from chattts_triton.cli.main import main
@@ -53,6 +52,37 @@ def test_options_reach_the_model_gpt(
     shared_server: BackgroundServer, variable: str, value: str
 ) -> None:
     assert infer(shared_server, variable) == value
+
+
+def test_tritonserver_has_a_thread_for_each_stream_and_asks_who_is_still_there(
+    shared_server: BackgroundServer,
+) -> None:
+    arguments = ProcessTree.of(shared_server.process.pid).server.cmdline()
+
+    assert "--backend-config=python,thread-pool-size=80" in arguments
+    assert "--grpc-keepalive-time=60000" in arguments
+    assert "--grpc-max-connection-age=3600000" in arguments
+
+
+def test_a_connection_that_is_too_old_is_replaced_and_no_call_fails(repository: Path) -> None:
+    arguments = ["--max-connection-age=1", "--exit-timeout=0"]
+    with (
+        serve_in_background(repository, arguments=arguments, timeout_s=60) as server,
+        grpcclient.InferenceServerClient(server.grpc) as client,
+    ):
+        triton = ProcessTree.of(server.process.pid).server
+        client_ports: set[int] = set()
+
+        def call_and_look() -> bool:
+            assert client.is_model_ready("chattts")
+            client_ports.update(
+                connection.raddr.port
+                for connection in triton.net_connections()
+                if connection.raddr and connection.laddr.port == int(server.grpc.split(":")[1])
+            )
+            return len(client_ports) > 2
+
+        wait_for(call_and_look)
 
 
 RESTRICTED = [
@@ -102,14 +132,13 @@ def test_grpc_opens_administration_with_the_key(shared_server: BackgroundServer)
         client.get_system_shared_memory_status(headers=headers)
 
     ready = {m.name for m in index.models if m.state == "READY"}
-    assert ready == {"chattts", "gpt", "preprocess", "vocos_decoder"}
+    assert ready == {"chattts", "chattts_stream", "gpt", "preprocess", "vocos_decoder"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_with_0_and_leaves_nothing(
     repository: Path, number: signal.Signals
 ) -> None:
-    add_stream_model(repository)
     with serve_command(repository) as process:
         assert process.stdout is not None
         first_line = process.stdout.readline()
@@ -191,6 +220,7 @@ def test_a_request_in_flight_cannot_hold_up_the_end_beyond_the_exit_timeout(
         ["--max-num-seqs", "0"],
         ["--threads", "none"],
         ["--exit-timeout", "-1"],
+        ["--max-connection-age", "1000001"],
         ["--host", "example"],
         ["--unknown"],
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,25 +86,43 @@ def test_three_failed_restarts_end_the_command_with_the_reason(
 
 
 def test_b87_an_unloaded_model_is_not_ready_and_is_not_taken_for_a_dead_one(
-    server: BackgroundServer,
+    server: BackgroundServer, repository: Path
 ) -> None:
     tree = ProcessTree.of(server.process.pid)
+    members = [tree.stubs[model] for model in ("preprocess", "gpt", "vocos_decoder")]
+    assert probes(server) == (200, 200)
 
     status = http_status(
         server.http, "POST", "/v2/repository/models/chattts/unload", KEY, UNLOAD_ALL
     )
-    wait_for(lambda: not any(is_running(stub) for stub in tree.stubs.values()))
+    wait_for(lambda: not any(is_running(stub) for stub in members))
 
     assert status == 200
-    assert http_status(server.http, "GET", "/v2/models/chattts/ready") == 400
-    assert http_status(server.http, "GET", "/v2/health/live") == 200
-    assert http_status(server.http, "POST", "/v2/repository/models/chattts/load", KEY) == 200
+    assert probes(server) == (200, 400)
+    (repository / "wait").touch()
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(
+            http_status, server.http, "POST", "/v2/repository/models/chattts/load", KEY
+        )
+        wait_for(lambda: "gpt" in ProcessTree.of(server.process.pid).stubs)
+        assert probes(server) == (200, 400)
+        (repository / "wait").unlink()
+        assert load.result() == 200
+    assert probes(server) == (200, 200)
     assert infer(server, "back") == "back"
     # Dead, the reloaded stub must be noticed, and the unloaded ones must not have been.
     assert is_running(tree.server)
     ProcessTree.of(server.process.pid).stubs["gpt"].kill()
     server.wait_until_ready(RESTART_TIMEOUT_S)
     assert not is_running(tree.server)
+
+
+def probes(server: BackgroundServer) -> tuple[int, int]:
+    """What the server says when asked whether it lives, and whether `chattts` can be called."""
+    return (
+        http_status(server.http, "GET", "/v2/health/live"),
+        http_status(server.http, "GET", "/v2/models/chattts/ready"),
+    )
 
 
 def test_a_reloaded_model_is_not_taken_for_a_dead_one(
@@ -130,7 +149,7 @@ def test_the_end_of_the_supervisor_ends_the_server(server: BackgroundServer) -> 
     wait_for(lambda: not tree.has_processes())
 
 
-def test_the_next_start_removes_what_a_killed_server_left_and_spares_a_living_one(
+def test_the_next_start_on_the_same_ports_removes_what_a_killed_server_left_and_no_more(
     shared_server: BackgroundServer, server: BackgroundServer, tmp_path: Path
 ) -> None:
     living = ProcessTree.of(shared_server.process.pid)
@@ -144,8 +163,14 @@ def test_the_next_start_removes_what_a_killed_server_left_and_spares_a_living_on
     assert dead.has_processes()
     assert dead.shared_memory()
 
-    with serve_in_background(tmp_path / "repository", timeout_s=60) as successor:
+    endpoints = server.endpoints
+    ports = {"grpc": endpoints.grpc, "http": endpoints.http, "metrics": endpoints.metrics}
+    arguments = [f"--{name}-port={address.split(':')[1]}" for name, address in ports.items()]
+    with serve_in_background(
+        tmp_path / "repository", arguments=arguments, timeout_s=60
+    ) as successor:
         assert dead.is_gone()
+        assert successor.endpoints == endpoints
         assert infer(successor, "hello") == "hello"
 
     assert sorted(living.shared_memory()) == living_memory

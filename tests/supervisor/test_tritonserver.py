@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chattts_triton.errors import ServerStartError
+from chattts_triton.errors import ModelLoadError, ServerStartError
+from chattts_triton.server.call_threads import NUM_SPARE_THREADS, num_call_threads
 from chattts_triton.server.serve_options import ServeOptions
 from chattts_triton.server.shared_memory import STUB_NAME
 from chattts_triton.server.tritonserver import (
@@ -147,3 +148,32 @@ def test_options_that_were_not_given_leave_the_environment_alone() -> None:
     environment = server_environment(find_installation(""), ServeOptions(), {})
 
     assert not [name for name in environment if name.startswith("CHATTTS_")]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "environment", "num_streams"),
+    [
+        ("64", {}, 64),
+        ("100", {}, 100),
+        ("100", {"CHATTTS_MAX_STREAMS": "7"}, 7),
+    ],
+)
+def test_every_stream_has_a_thread_for_its_calls(
+    repository: Path, parameter: str, environment: dict[str, str], num_streams: int
+) -> None:
+    set_max_streams(repository, parameter)
+
+    assert num_call_threads(repository, environment) == num_streams + NUM_SPARE_THREADS
+
+
+def test_a_malformed_number_of_streams_is_named(repository: Path) -> None:
+    with pytest.raises(ModelLoadError, match="max_streams: got 'many'"):
+        num_call_threads(repository, {"CHATTTS_MAX_STREAMS": "many"})
+
+
+def set_max_streams(repository: Path, value: str) -> None:
+    path = repository / "chattts_stream" / "config.pbtxt"
+    former = 'key: "max_streams" value { string_value: "64" }'
+    config = path.read_text()
+    assert former in config
+    path.write_text(config.replace(former, former.replace("64", value)))

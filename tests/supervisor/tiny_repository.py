@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from chattts_triton.export.repository import template_directory
-from chattts_triton.manifest import Dims, Manifest, manifest_path
+from chattts_triton.manifest import PYTHON_MODELS, Dims, Manifest, manifest_path
 
 # Switches are files in the repository, which is the working directory of the models:
 # `fail` makes the load of gpt fail, `wait` holds it up; gpt makes `hanging` when it hangs.
@@ -18,6 +18,8 @@ import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
@@ -31,6 +33,10 @@ class TritonPythonModel:
                 time.sleep(0.02)
 
     def execute(self, requests):
+        if self.name == "chattts_stream":
+            for request in requests:
+                request.get_response_sender().send(self.answer(request), flags=FINAL)
+            return None
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
@@ -63,7 +69,7 @@ def empty(output):
 
 
 def write_tiny_repository(repository: Path) -> Path:
-    for name in ("preprocess", "gpt", "vocos_decoder"):
+    for name in PYTHON_MODELS:
         _write(repository / name / "1" / "model.py", MODEL)
         _copy_config(repository, name)
     _write(manifest_path(repository), _manifest().to_json())
@@ -81,12 +87,6 @@ def _copy_config(repository: Path, model: str) -> None:
 def break_import(repository: Path, model: str) -> None:
     path = repository / model / "1" / "model.py"
     path.write_text(f"import no_such_module\n{path.read_text()}")
-
-
-def add_stream_model(repository: Path) -> None:
-    shutil.copytree(repository / "preprocess", repository / "chattts_stream")
-    config = repository / "chattts_stream" / "config.pbtxt"
-    config.write_text(config.read_text().replace('name: "preprocess"', 'name: "chattts_stream"'))
 
 
 def _write(path: Path, text: str) -> None:
