@@ -7,15 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from chattts_triton.constants import MAX_NEW_CODES
+from chattts_triton.constants import (
+    CONTEXT_CODES,
+    HOP_SAMPLES,
+    MAX_NEW_CODES,
+    SAMPLES_PER_CODE,
+)
 from chattts_triton.errors import ModelLoadError, shorten
 
 ENVIRONMENT_PREFIX = "CHATTTS_"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+DEFAULT_LOG_LEVEL = "info"
 MAX_TEXT_IDS = 1024  # of one segment's prompt
 MAX_PROMPT_CODES = 1024  # of a voice sample, 21.8 s
 MAX_CHARACTERS = 5_000  # of a text as it was sent; an operator may set less
 # Answers are padded to the longest text of a call: 805 MB of hidden states at the most.
 MAX_CALL_CODES = 1 << 18
+MAX_TIMEOUT_MS = 86_400_000  # a day
 MAX_MODEL_LEN = MAX_TEXT_IDS + MAX_PROMPT_CODES + MAX_NEW_CODES  # positions of a KV slot
 
 
@@ -29,6 +37,8 @@ class EngineConfig:
         max_queue_delay_us: How long an idle engine waits for company before its first prefill.
         exact_batching: Keep the samples of a sequence independent of its neighbours bit for bit.
         threads: Threads of the session; 0 takes every core that the process may use.
+        default_timeout_ms: How long a request may wait and run that sends no timeout.
+        stream_idle_timeout_ms: A stream that nobody reads for so long is given up.
 
     Raises:
         ModelLoadError: A value is out of range; the message names the parameter.
@@ -39,11 +49,15 @@ class EngineConfig:
     max_queue_delay_us: int = 0
     exact_batching: bool = True
     threads: int = 0
+    default_timeout_ms: int = 600_000
+    stream_idle_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
         _check("max_num_seqs", self.max_num_seqs, 1, 1024)
         _check("max_waiting", self.max_waiting, 0, 1_000_000)
         _check("max_queue_delay_us", self.max_queue_delay_us, 0, 10_000_000)
+        _check("default_timeout_ms", self.default_timeout_ms, 1, MAX_TIMEOUT_MS)
+        _check("stream_idle_timeout_ms", self.stream_idle_timeout_ms, 1, MAX_TIMEOUT_MS)
         _check("threads", self.threads, 0, 1024)
 
 
@@ -59,7 +73,12 @@ class PreprocessConfig:
 
 @dataclass(frozen=True)
 class VocoderConfig:
-    """What may be set about `vocos_decoder`; `threads` is as in EngineConfig."""
+    """What may be set about `vocos_decoder`.
+
+    Attributes:
+        threads: Threads of the session; 0 takes half of the cores that the process may use, since
+            the engine goes on generating while a chunk of a stream is decoded.
+    """
 
     threads: int = 0
 
@@ -67,7 +86,54 @@ class VocoderConfig:
         _check("threads", self.threads, 0, 1024)
 
 
-Config = TypeVar("Config", PreprocessConfig, EngineConfig, VocoderConfig)
+@dataclass(frozen=True)
+class StreamConfig:
+    """How `chattts_stream` cuts a text's audio into chunks.
+
+    Attributes:
+        first_chunk_codes: Length of a segment's first chunk in the mode low_latency, in code steps
+            of 21.33 ms.
+        first_quality_chunk_codes: The same in the mode quality, whose windows take longer to
+            decode.
+        chunk_growth_percent: Length of each further chunk, in percent of the one before it.
+        max_chunk_codes: What the chunks grow to.
+        look_ahead_codes: Steps behind a chunk that are decoded with it in the mode low_latency.
+        cross_fade_samples: Over how many samples the chunks of that mode blend.
+        max_streams: Streams that are open at the same time; one more is refused at once.
+        auto_first_audio_ms: The mode auto takes quality where the first chunk of it is expected
+            within so long, and low_latency where it is not.
+        default_timeout_ms: As in EngineConfig.
+
+    Raises:
+        ModelLoadError: A value is out of range; the message names the parameter.
+    """
+
+    first_chunk_codes: int = 11
+    first_quality_chunk_codes: int = 32
+    chunk_growth_percent: int = 115
+    max_chunk_codes: int = 96
+    look_ahead_codes: int = 10
+    cross_fade_samples: int = 256
+    max_streams: int = 64
+    auto_first_audio_ms: int = 500
+    default_timeout_ms: int = 600_000
+
+    def __post_init__(self) -> None:
+        _check("first_chunk_codes", self.first_chunk_codes, 1, MAX_NEW_CODES)
+        _check("chunk_growth_percent", self.chunk_growth_percent, 100, 1000)
+        _check("first_quality_chunk_codes", self.first_quality_chunk_codes, 1, MAX_NEW_CODES)
+        longest_first = max(self.first_chunk_codes, self.first_quality_chunk_codes)
+        _check("max_chunk_codes", self.max_chunk_codes, longest_first, MAX_NEW_CODES)
+        _check("look_ahead_codes", self.look_ahead_codes, 1, CONTEXT_CODES)
+        # The window before holds so many samples of the next chunk.
+        longest_fade = SAMPLES_PER_CODE * self.look_ahead_codes - HOP_SAMPLES
+        _check("cross_fade_samples", self.cross_fade_samples, 0, longest_fade)
+        _check("max_streams", self.max_streams, 1, 1024)
+        _check("auto_first_audio_ms", self.auto_first_audio_ms, 0, MAX_TIMEOUT_MS)
+        _check("default_timeout_ms", self.default_timeout_ms, 1, MAX_TIMEOUT_MS)
+
+
+Config = TypeVar("Config", PreprocessConfig, EngineConfig, VocoderConfig, StreamConfig)
 
 
 def read_config(
@@ -93,9 +159,23 @@ def read_config(
     return kind(**values)
 
 
-def num_threads(configured: int) -> int:
-    """Threads to use: as configured, else one for each core this process may run on."""
-    return configured or len(os.sched_getaffinity(0))
+def read_log_level(environment: Mapping[str, str] | None = None) -> str:
+    """How much the models log: one of LOG_LEVELS, by the variable CHATTTS_LOG_LEVEL.
+
+    Raises:
+        ModelLoadError: It is none of them; the message names them.
+    """
+    environment = os.environ if environment is None else environment
+    name = f"{ENVIRONMENT_PREFIX}LOG_LEVEL"
+    level = environment.get(name, DEFAULT_LOG_LEVEL).lower()
+    if level not in LOG_LEVELS:
+        raise ModelLoadError(f"{name}: got {shorten(level)}, wanted {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def num_threads(configured: int, *, share: float = 1.0) -> int:
+    """Threads to use: as configured, else for a share of the cores this process may run on."""
+    return configured or max(1, int(share * len(os.sched_getaffinity(0))))
 
 
 def _parse(name: str, text: str, *, is_bool: bool) -> int | bool:

@@ -22,6 +22,9 @@ class ChatTTSError(Exception):
     triton_code: ClassVar[str] = "INTERNAL"  # name of a `pb_utils.TritonError` code
     http_status: ClassVar[int] = 500
     websocket_code: ClassVar[int] = 1011
+    outcome: ClassVar[str] = "error"  # of the request, in its log line and in the metrics
+
+    model: str | None = None  # whose error it is, where another model passes it on
 
 
 class InvalidRequestError(ChatTTSError):
@@ -31,6 +34,7 @@ class InvalidRequestError(ChatTTSError):
     triton_code = "INVALID_ARG"
     http_status = 400
     websocket_code = 1008
+    outcome = "invalid"
 
     @classmethod
     def of(cls, field: str, got: object, wanted: str) -> InvalidRequestError:
@@ -45,6 +49,7 @@ class OverloadedError(ChatTTSError):
     triton_code = "UNAVAILABLE"
     http_status = 503
     websocket_code = 1013
+    outcome = "refused"
 
 
 class RequestCancelledError(ChatTTSError):
@@ -53,6 +58,7 @@ class RequestCancelledError(ChatTTSError):
     error_type = "cancelled"
     triton_code = "CANCELLED"
     http_status = 499
+    outcome = "cancelled"
 
 
 class DeadlineExceededError(ChatTTSError):
@@ -62,6 +68,7 @@ class DeadlineExceededError(ChatTTSError):
     triton_code = "CANCELLED"  # Triton's Python backend has no code for a deadline
     http_status = 504
     websocket_code = 1013
+    outcome = "deadline"
 
 
 class GenerationError(ChatTTSError):

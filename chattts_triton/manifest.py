@@ -4,8 +4,9 @@ An export writes each member's files into a fresh directory `<member>/1/<export_
 replaces `<ensemble>/1/manifest.json` in one rename. Whoever loads asks the manifest where its
 files are, so an export that was killed half-way leaves the former one in force.
 
-A repository may hold several exports side by side, each a set of models of its own: an ensemble
-and its members, named after it. All but the set `chattts` are in the directory of their name.
+A repository may hold several exports side by side, each a set of models of its own: an ensemble,
+its members and the stream over them, named after it. All but the ensemble `chattts` are in the
+directory of their name.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
-from chattts_triton.tensors import CHATTTS, GPT, PREPROCESS, VOCOS_DECODER
+from chattts_triton.tensors import CHATTTS, CHATTTS_STREAM, GPT, PREPROCESS, VOCOS_DECODER
 
 FILE_NAME = "manifest.json"
 VERSION_DIRECTORY = "1"
 DEFAULT_NAME = CHATTTS.name
 DEFAULT_ENSEMBLE = "chattts_ensemble"  # the directory that the link `chattts` leads to
-MEMBERS = (PREPROCESS.name, GPT.name, VOCOS_DECODER.name)
+STREAM_NAME = CHATTTS_STREAM.name
+MEMBERS = (PREPROCESS.name, GPT.name, VOCOS_DECODER.name)  # those that an export has files for
+PYTHON_MODELS = (*MEMBERS, STREAM_NAME)
 NAME_PARAMETER = "ensemble"  # of a member's config.pbtxt: its set, where that is not the default
-STREAM_NAME = "chattts_stream"
-_TAKEN_NAMES = (*MEMBERS, DEFAULT_ENSEMBLE, STREAM_NAME)
+_STREAM_SUFFIX = STREAM_NAME.removeprefix(DEFAULT_NAME)
+_TAKEN_NAMES = (*MEMBERS, DEFAULT_ENSEMBLE)
+_TAKEN_SUFFIXES = (*(f"_{member}" for member in MEMBERS), _STREAM_SUFFIX)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _CHUNK_BYTES = 1 << 20
 
@@ -121,8 +125,8 @@ def check_name(name: str) -> None:
         raise InvalidRequestError.of("name", name, wanted)
     if name in _TAKEN_NAMES:
         raise InvalidRequestError.of("name", name, "one that is not taken")
-    if name.endswith(tuple(f"_{member}" for member in MEMBERS)):
-        wanted = "one that does not end like a member's: " + ", ".join(MEMBERS)
+    if name.endswith(_TAKEN_SUFFIXES):
+        wanted = "one that does not end like another model's: " + ", ".join(_TAKEN_SUFFIXES)
         raise InvalidRequestError.of("name", name, wanted)
 
 
@@ -132,8 +136,10 @@ def ensemble_directory(name: str) -> str:
 
 
 def member_name(name: str, member: str) -> str:
-    """What `member`, one of MEMBERS, is called in the set `name`, and its directory as well."""
-    return member if name == DEFAULT_NAME else f"{name}_{member}"
+    """What `member`, one of PYTHON_MODELS, is called in the set `name`; so is its directory."""
+    if name == DEFAULT_NAME:
+        return member
+    return f"{name}{_STREAM_SUFFIX}" if member == STREAM_NAME else f"{name}_{member}"
 
 
 def manifest_path(repository: Path, name: str = DEFAULT_NAME) -> Path:

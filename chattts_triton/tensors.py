@@ -91,6 +91,21 @@ SEGMENT_TEXT = TensorSpec("SEGMENT_TEXT", "STRING", (-1,), optional=True)
 PROMPT_SPEED = TensorSpec("SPEED", "INT32", (1,), optional=True)
 WARNINGS_SO_FAR = TensorSpec("WARNINGS", "STRING", (1,), optional=True)
 
+# What is known about the request so far, as JSON; see serving/record.py.
+RECORD = TensorSpec("RECORD", "STRING", (1,), optional=True)
+
+# A stream: its name, and which hidden states of which segment are to be read, once so many exist.
+STREAM_ID = TensorSpec("STREAM_ID", "STRING", (1,), optional=True)
+SEGMENT = TensorSpec("SEGMENT", "INT32", (1,), optional=True)
+CURSOR = TensorSpec("CURSOR", "INT32", (1,), optional=True)
+MIN_CODES = TensorSpec("MIN_CODES", "INT32", (1,), optional=True)
+STEP_SECONDS = TensorSpec("STEP_SECONDS", "FP32", (1,))  # that a decode step takes at present
+
+# A chunk of a stream.
+MODE = TensorSpec("MODE", "STRING", (1,), optional=True)
+MODE_USED = TensorSpec("MODE_USED", "STRING", (1,))
+CHUNK_INDEX = TensorSpec("CHUNK_INDEX", "INT32", (1,))
+
 # How the segments are joined.
 PAUSE_SAMPLES = TensorSpec("PAUSE_SAMPLES", "INT32", (-1,), optional=True)
 TRIM_SILENCE = TensorSpec("TRIM", "BOOL", (1,), optional=True)
@@ -107,7 +122,8 @@ _SAMPLING = (
     SAMPLING_REPETITION_PENALTY,
     MAX_NEW_CODES,
 )
-_PROMPT = (
+PROMPT = (TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SEGMENT_SEED, *_SAMPLING)
+_PROMPT_OPTIONS = (
     PROMPT_CODES,
     NUM_PROMPT_CODES,
     PROMPT_TEXT,
@@ -118,6 +134,7 @@ _PROMPT = (
     WARNINGS_SO_FAR,
 )
 _JOINING = (PAUSE_SAMPLES, TRIM_SILENCE)
+READ = (STREAM_ID, SEGMENT, CURSOR, MIN_CODES)  # what an ensemble does not send
 
 PREPROCESS = ModelSpec(
     "preprocess",
@@ -130,21 +147,47 @@ PREPROCESS = ModelSpec(
         SEED_USED,
         SEGMENT_SEED,
         *_SAMPLING,
-        *(_always(spec) for spec in (*_PROMPT, *_JOINING)),
+        *(_always(spec) for spec in (*_PROMPT_OPTIONS, *_JOINING, RECORD)),
     ),
 )
 GPT = ModelSpec(
     "gpt",
-    inputs=(TEXT_IDS, NUM_TEXT_IDS, SPEAKER_EMBEDDING, SEGMENT_SEED, *_SAMPLING, *_PROMPT),
-    outputs=(HIDDENS, NUM_CODES, FINISH_REASON, CODES, REFINED_TEXT, WARNINGS),
+    # None is declared as required: a read of a stream that is open sends no prompt.
+    inputs=tuple(
+        replace(spec, optional=True) for spec in (*PROMPT, *_PROMPT_OPTIONS, RECORD, *READ)
+    ),
+    outputs=(
+        HIDDENS,
+        NUM_CODES,
+        FINISH_REASON,
+        CODES,
+        REFINED_TEXT,
+        WARNINGS,
+        STEP_SECONDS,
+        _always(RECORD),
+    ),
 )
 VOCOS_DECODER = ModelSpec(
     "vocos_decoder",
-    inputs=(HIDDENS, NUM_CODES, SEGMENT_SEED, *_JOINING),
+    inputs=(HIDDENS, NUM_CODES, SEGMENT_SEED, *_JOINING, RECORD),
     outputs=(AUDIO, AUDIO_LENGTH, PCM16),
 )
 CHATTTS = ModelSpec(
     "chattts",
     inputs=(TEXT, *OPTIONS),
     outputs=(AUDIO, AUDIO_LENGTH, SEED_USED, FINISH_REASON, PCM16, REFINED_TEXT, WARNINGS),
+)
+CHATTTS_STREAM = ModelSpec(
+    "chattts_stream",
+    inputs=(TEXT, *OPTIONS, MODE),
+    outputs=(
+        AUDIO,
+        PCM16,
+        CHUNK_INDEX,
+        SEED_USED,
+        MODE_USED,
+        FINISH_REASON,
+        REFINED_TEXT,
+        WARNINGS,
+    ),
 )

@@ -8,7 +8,12 @@ from google.protobuf import text_format  # type: ignore[import-untyped]
 from tritonclient.grpc import model_config_pb2 as pb
 
 from chattts_triton.errors import InvalidRequestError
-from chattts_triton.manifest import MEMBERS, NAME_PARAMETER, ensemble_directory, member_name
+from chattts_triton.manifest import (
+    NAME_PARAMETER,
+    PYTHON_MODELS,
+    ensemble_directory,
+    member_name,
+)
 
 CONFIG_FILE = "config.pbtxt"
 
@@ -30,7 +35,10 @@ def check_not_taken(repository: Path, name: str) -> None:
     Raises:
         InvalidRequestError: The repository has such a model; the message names it.
     """
-    for model in (ensemble_directory(name), *(member_name(name, member) for member in MEMBERS)):
+    for model in (
+        ensemble_directory(name),
+        *(member_name(name, member) for member in PYTHON_MODELS),
+    ):
         directory = repository / model
         if directory.is_symlink() or not _is_ours(directory / CONFIG_FILE, name):
             raise InvalidRequestError.of(

@@ -36,6 +36,8 @@ from chattts_triton.manifest import (
     DEFAULT_ENSEMBLE,
     DEFAULT_NAME,
     MEMBERS,
+    PYTHON_MODELS,
+    STREAM_NAME,
     VERSION_DIRECTORY,
     FileFacts,
     Manifest,
@@ -159,16 +161,21 @@ def _staged(repository: Path, name: str, export_id: str) -> Iterator[dict[str, P
         member: repository / member_name(name, member) / VERSION_DIRECTORY / export_id
         for member in MEMBERS
     }
-    manifest_directory = manifest_path(repository, name).parent
+    # The ensemble and the stream have no files but those that are renamed into place.
+    without_files = [
+        manifest_path(repository, name).parent,
+        repository / member_name(name, STREAM_NAME) / VERSION_DIRECTORY,
+    ]
     try:
         for directory in directories.values():
             directory.mkdir(parents=True)
-        manifest_directory.mkdir(parents=True, exist_ok=True)
+        for directory in without_files:
+            directory.mkdir(parents=True, exist_ok=True)
         yield directories
     except BaseException:
         for directory in directories.values():
             shutil.rmtree(directory, ignore_errors=True)
-        for directory in (manifest_directory, *(path.parent for path in directories.values())):
+        for directory in (*without_files, *(path.parent for path in directories.values())):
             with suppress(OSError):
                 os.removedirs(directory)  # as far as they are empty; the lock file ends it
         raise
@@ -343,12 +350,12 @@ def _holds(path: Path, content: bytes) -> bool:
 def _template_files(repository: Path, name: str) -> dict[Path, bytes]:
     """Every config.pbtxt and model.py of a set of models, by the place where it belongs."""
     template = template_directory()
-    places = {member: repository / member_name(name, member) for member in MEMBERS}
+    places = {model: repository / member_name(name, model) for model in PYTHON_MODELS}
     files = {
         place / VERSION_DIRECTORY / "model.py": (
-            template / member / VERSION_DIRECTORY / "model.py"
+            template / model / VERSION_DIRECTORY / "model.py"
         ).read_bytes()
-        for member, place in places.items()
+        for model, place in places.items()
     }
     places[DEFAULT_ENSEMBLE] = repository / ensemble_directory(name)
     for model, place in places.items():

@@ -27,6 +27,12 @@ from chattts_triton.tensors import ModelSpec
 
 LOGGER = logging.getLogger(__name__)
 
+# `chattts_stream` calls the members for its own caller. Such a call has this one parameter, the
+# caller's parameters as JSON, since a call between models cannot carry a float. It also loses the
+# status of an error, so the text of one is begun with the error's type.
+STREAM_PARAMETER = "stream_request"
+ERROR_TYPE_END = "|"
+
 Tensors = dict[str, npt.NDArray[Any]]
 Run = Callable[[Tensors, dict[str, object]], Tensors]
 
@@ -38,6 +44,10 @@ NUMPY_DTYPES: Mapping[str, npt.DTypeLike] = {
     "INT64": np.int64,
     "FP32": np.float32,
 }
+
+
+def _ignore(_error: Exception) -> None:
+    """What `answer` does with an error besides answering: nothing."""
 
 
 class ModelArgs:
@@ -80,11 +90,18 @@ class TritonEdge:
         self._num_warm_ups_left = num_warm_up_requests
         self.final_flag = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
-    def answer(self, request: Any, run: Run) -> Any:
+    def answer(
+        self, request: Any, run: Run, on_error: Callable[[Exception], None] = _ignore
+    ) -> Any:
         """Run a model on one request; whatever goes wrong becomes an error response.
 
         A refused warm-up, such as Triton's `zero_data` for a text, gets an empty response: with an
         error one, Triton would not load the model. Only one thread may call this.
+
+        Args:
+            request: Triton's.
+            run: The model.
+            on_error: Told what went wrong, unless it was a warm-up that was refused.
         """
         is_warm_up = self._num_warm_ups_left > 0
         self._num_warm_ups_left -= is_warm_up
@@ -94,7 +111,8 @@ class TritonEdge:
             if is_warm_up and isinstance(error, InvalidRequestError):
                 LOGGER.warning("%s: warm-up refused: %s", self._spec.name, error)
                 return self._pb_utils.InferenceResponse(output_tensors=[])
-            return self.error_response(error)
+            on_error(error)
+            return self.error_response(error, request)
 
     def tensors(self, request: Any) -> Tensors:
         """The inputs that the request holds, by name."""
@@ -106,9 +124,26 @@ class TritonEdge:
         return found
 
     def parameters(self, request: Any) -> dict[str, object]:
-        """The request's own parameters, by name."""
+        """The parameters of whoever calls, by name.
+
+        Raises:
+            InvalidRequestError: They were to come from a stream, and are not what one sends.
+        """
         parameters: dict[str, object] = json.loads(request.parameters() or "{}")
-        return parameters
+        if STREAM_PARAMETER not in parameters:
+            return parameters
+        passed_on = parameters[STREAM_PARAMETER]
+        try:
+            callers = json.loads(passed_on) if isinstance(passed_on, str) else None
+        except ValueError:
+            callers = None
+        if not isinstance(callers, dict):
+            raise InvalidRequestError.of(STREAM_PARAMETER, passed_on, "a JSON object")
+        return callers
+
+    def is_for_stream(self, request: Any) -> bool:
+        """Whether `chattts_stream` calls for its own caller."""
+        return STREAM_PARAMETER in json.loads(request.parameters() or "{}")
 
     def response(self, request: Any, outputs: Tensors) -> Any:
         """A response of the outputs that were asked for.
@@ -130,17 +165,16 @@ class TritonEdge:
                 tensors.append(self._pb_utils.Tensor(spec.name, np.ascontiguousarray(array)))
         return self._pb_utils.InferenceResponse(output_tensors=tensors)
 
-    def error_response(self, error: BaseException) -> Any:
-        """A response that carries an error, its text beginning with the model's name."""
-        if isinstance(error, ChatTTSError):
-            message, code_name = str(error), error.triton_code
-        else:
+    def error_response(self, error: BaseException, request: Any) -> Any:
+        """The answer to a request that failed, its text beginning with the model's name."""
+        if not isinstance(error, ChatTTSError):
             LOGGER.error("%s: unexpected error", self._spec.name, exc_info=error)
-            message, code_name = f"internal error: {error!r}", GenerationError.triton_code
-        code = getattr(self._pb_utils.TritonError, code_name)
-        return self._pb_utils.InferenceResponse(
-            error=self._pb_utils.TritonError(f"{self._spec.name}: {message}", code)
-        )
+            error = GenerationError(f"internal error: {error!r}")
+        text = f"{error.model or self._spec.name}: {error}"
+        if self.is_for_stream(request):
+            text = f"{error.error_type}{ERROR_TYPE_END}{text}"
+        code = getattr(self._pb_utils.TritonError, error.triton_code)
+        return self._pb_utils.InferenceResponse(error=self._pb_utils.TritonError(text, code))
 
 
 def pad_rows(rows: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

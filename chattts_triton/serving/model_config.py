@@ -9,7 +9,13 @@ from typing import Any
 from google.protobuf import text_format  # type: ignore[import-untyped]
 from tritonclient.grpc import model_config_pb2 as pb
 
-from chattts_triton.config import EngineConfig, PreprocessConfig, VocoderConfig, read_config
+from chattts_triton.config import (
+    EngineConfig,
+    PreprocessConfig,
+    StreamConfig,
+    VocoderConfig,
+    read_config,
+)
 from chattts_triton.errors import ModelLoadError
 from chattts_triton.manifest import (
     DEFAULT_ENSEMBLE,
@@ -21,9 +27,11 @@ from chattts_triton.manifest import (
 )
 from chattts_triton.tensors import (
     CHATTTS,
+    CHATTTS_STREAM,
     GPT,
     MAX_BATCH_SIZE,
     PREPROCESS,
+    READ,
     VOCOS_DECODER,
     ModelSpec,
     TensorSpec,
@@ -32,12 +40,15 @@ from chattts_triton.tensors import (
 CONFIG_FILE = "config.pbtxt"
 MODEL_FILE = "model.py"
 
-_MEMBERS = (PREPROCESS, GPT, VOCOS_DECODER)
+_PYTHON_MODELS = (PREPROCESS, GPT, VOCOS_DECODER, CHATTTS_STREAM)
 _CONFIGS: Mapping[str, Any] = {
     PREPROCESS.name: PreprocessConfig,
     GPT.name: EngineConfig,
     VOCOS_DECODER.name: VocoderConfig,
+    CHATTTS_STREAM.name: StreamConfig,
 }
+_ONE_TEXT = 1  # a request
+_NOT_MAPPED = frozenset(tensor.name for tensor in READ)
 _KNOWN_DIRECTORIES = (VERSION_DIRECTORY, "warmup")  # Triton reads warm-up data from the second
 
 
@@ -67,11 +78,11 @@ def _set_name(config: Any) -> str:
 
 
 def _check_set(repository: Path, name: str, configs: Mapping[str, Any]) -> None:
-    for spec in _MEMBERS:
+    for spec in _PYTHON_MODELS:
         directory = repository / member_name(name, spec.name)
         if directory.name not in configs:
             raise ModelLoadError(f"{directory / CONFIG_FILE}: missing")
-        _check_member(directory, configs[directory.name], spec, name)
+        _check_python_model(directory, configs[directory.name], spec, name)
     ensemble = ensemble_directory(name)
     if ensemble not in configs:
         raise ModelLoadError(f"{repository / ensemble / CONFIG_FILE}: missing")
@@ -80,7 +91,7 @@ def _check_set(repository: Path, name: str, configs: Mapping[str, Any]) -> None:
 
 def _check_steps(name: str, configs: Mapping[str, Any], *, others: Sequence[str]) -> None:
     ensemble = ensemble_directory(name)
-    foreign = {member_name(other, spec.name) for other in others for spec in _MEMBERS}
+    foreign = {member_name(other, spec.name) for other in others for spec in _PYTHON_MODELS}
     for step in configs[ensemble].ensemble_scheduling.step:
         if step.model_name in foreign:
             raise ModelLoadError(f"{ensemble}: step '{step.model_name}': a member of another set")
@@ -120,7 +131,7 @@ def _check_link(repository: Path) -> None:
         )
 
 
-def _check_member(directory: Path, config: Any, spec: ModelSpec, set_name: str) -> None:
+def _check_python_model(directory: Path, config: Any, spec: ModelSpec, set_name: str) -> None:
     model = directory.name
     if config.name not in ("", model):
         raise ModelLoadError(f"{model}: name: got {config.name!r}, wanted {model!r}")
@@ -129,11 +140,7 @@ def _check_member(directory: Path, config: Any, spec: ModelSpec, set_name: str) 
     model_file = directory / VERSION_DIRECTORY / MODEL_FILE
     if not model_file.is_file():
         raise ModelLoadError(f"{model_file}: missing")
-    if config.model_transaction_policy.decoupled:
-        raise ModelLoadError(
-            f"{model}: decoupled: got true, wanted false: a decoupled member makes the "
-            "ensemble decoupled, and that refuses unary calls"
-        )
+    _check_decoupled(model, config, spec)
     _check_tensors(model, config, spec)
     if (got_name := _set_name(config)) != set_name:
         raise ModelLoadError(
@@ -148,10 +155,24 @@ def _check_member(directory: Path, config: Any, spec: ModelSpec, set_name: str) 
             raise ModelLoadError(f"{model}: {error}") from error
 
 
-def _check_tensors(model: str, config: Any, spec: ModelSpec) -> None:
-    if config.max_batch_size != MAX_BATCH_SIZE:
+def _check_decoupled(model: str, config: Any, spec: ModelSpec) -> None:
+    is_decoupled = config.model_transaction_policy.decoupled
+    if spec is CHATTTS_STREAM and not is_decoupled:
         raise ModelLoadError(
-            f"{model}: max_batch_size: got {config.max_batch_size}, wanted {MAX_BATCH_SIZE}"
+            f"{model}: decoupled: got false, wanted true: a request has many responses"
+        )
+    if spec is not CHATTTS_STREAM and is_decoupled:
+        raise ModelLoadError(
+            f"{model}: decoupled: got true, wanted false: a decoupled member makes the "
+            "ensemble decoupled, and that refuses unary calls"
+        )
+
+
+def _check_tensors(model: str, config: Any, spec: ModelSpec) -> None:
+    wanted = _ONE_TEXT if spec is CHATTTS_STREAM else MAX_BATCH_SIZE
+    if config.max_batch_size != wanted:
+        raise ModelLoadError(
+            f"{model}: max_batch_size: got {config.max_batch_size}, wanted {wanted}"
         )
     _check_side(f"{model}: input", config.input, [_input(each) for each in spec.inputs])
     _check_side(f"{model}: output", config.output, [_output(each) for each in spec.outputs])
@@ -224,7 +245,8 @@ class _Wiring:
             self._check_names(step.model_name, "input", step.input_map, member.input)
             self._check_names(step.model_name, "output", step.output_map, member.output)
             for tensor in member.input:
-                self._read_tensor(step.model_name, tensor, step.input_map)
+                if tensor.name not in _NOT_MAPPED:
+                    self._read_tensor(step.model_name, tensor, step.input_map)
             for tensor in member.output:
                 if tensor.name in step.output_map:
                     self._write_tensor(step.model_name, tensor, step.output_map[tensor.name])

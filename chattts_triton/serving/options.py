@@ -45,6 +45,12 @@ _PARAMETER_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
 }
 _PARAMETERS = {spec.name.lower(): spec for spec in OPTIONS}
 
+# Only a parameter, since it is about the whole call: who waits for a slot is served in this order.
+PRIORITY_PARAMETER = "queue_priority"
+HIGHEST_PRIORITY = 0
+LOWEST_PRIORITY = 2
+DEFAULT_PRIORITY = 1
+
 
 @dataclass(frozen=True)
 class RowOptions:
@@ -89,6 +95,7 @@ class Inputs:
                 self._check_tensor(spec)
         for name, value in self.parameters.items():
             _check_parameter(name, value)
+        read_queue_priority(self.parameters)
 
     @property
     def num_rows(self) -> int:
@@ -126,6 +133,21 @@ class Inputs:
                     )
 
 
+def read_queue_priority(parameters: Mapping[str, object]) -> int:
+    """Where a call waits: 0 before others, 2 behind them.
+
+    Raises:
+        InvalidRequestError: It is no such number.
+    """
+    priority = parameters.get(PRIORITY_PARAMETER, DEFAULT_PRIORITY)
+    # True is an int to Python, but not to a caller.
+    number = priority if isinstance(priority, int) and not isinstance(priority, bool) else -1
+    if HIGHEST_PRIORITY <= number <= LOWEST_PRIORITY:
+        return number
+    wanted = f"{HIGHEST_PRIORITY} to {LOWEST_PRIORITY}"
+    raise InvalidRequestError.of(PRIORITY_PARAMETER, priority, wanted)
+
+
 def read_row(inputs: Inputs, row: int) -> RowOptions:
     """Gather and check the options of one text, drawing a fresh seed where none is given.
 
@@ -155,10 +177,10 @@ def fresh_seed() -> int:
 
 
 def _check_parameter(name: str, value: object) -> None:
-    if name in TRITON_PARAMETERS or name.startswith(TRITON_PREFIX):
+    if name in (*TRITON_PARAMETERS, PRIORITY_PARAMETER) or name.startswith(TRITON_PREFIX):
         return
     if name not in _PARAMETERS:
-        known = ", ".join(sorted(_PARAMETERS))
+        known = ", ".join(sorted([*_PARAMETERS, PRIORITY_PARAMETER]))
         raise InvalidRequestError(f"{shorten(name)}: unknown parameter, known are {known}")
     types, wanted = _PARAMETER_TYPES[_PARAMETERS[name].dtype]
     if isinstance(value, int) and not _is_int64(value):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +15,19 @@ from chattts_triton.config import MAX_TEXT_IDS, PreprocessConfig, read_config
 from chattts_triton.constants import NUM_VQ, SAMPLE_RATE_HZ, default_max_new_codes
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.sampling_params import MAX_SEED
-from chattts_triton.serving.edge import Tensors, check_call_size, column, pad_rows
+from chattts_triton.serving.edge import (
+    ModelArgs,
+    Tensors,
+    TritonEdge,
+    check_call_size,
+    column,
+    pad_rows,
+)
+from chattts_triton.serving.metrics import RequestMetrics
 from chattts_triton.serving.options import Inputs, RowOptions, read_row
+from chattts_triton.serving.record import RequestRecord, to_tensor
+from chattts_triton.serving.request_log import RequestLog
+from chattts_triton.serving.series import Metrics
 from chattts_triton.text.cleaner import decode_text
 from chattts_triton.text.homophones import HOMOPHONES_FILE, load_homophones
 from chattts_triton.text.lexicon import LEXICON_FILE
@@ -26,6 +39,7 @@ from chattts_triton.voices.book import Voice, VoiceBook
 from chattts_triton.voices.book_file import FILE_NAME as BOOK_FILE
 from chattts_triton.voices.speaker import STATISTICS_FILE, SpeakerStatistics
 
+_WARM_UP_TEXT = "今天是2024年5月6日，3.5元。It costs $3.50 at 14:05."
 _REFINEMENT_TAGS = ("[oral_", "[laugh_", "[break_")  # they steer a refinement, and are not spoken
 
 
@@ -72,6 +86,7 @@ class PreprocessModel:
         homophones = load_homophones(directory / HOMOPHONES_FILE)
         lexicon = model_directory / LEXICON_FILE if model_directory else None
         config = read_config(PreprocessConfig, parameters or {})
+        self._max_characters = config.max_characters
         self._normalizer = TextNormalizer(homophones, lexicon, max_characters=config.max_characters)
         statistics = SpeakerStatistics(directory / STATISTICS_FILE)
         voices = model_directory / BOOK_FILE if model_directory else None
@@ -85,7 +100,7 @@ class PreprocessModel:
             parameters: The request's own, which apply to every row; a tensor wins.
 
         Returns:
-            The outputs of `tensors.PREPROCESS`.
+            The outputs of `tensors.PREPROCESS` but for RECORD.
 
         Raises:
             InvalidRequestError: Any input is wrong; the message begins with the field, and with
@@ -95,6 +110,11 @@ class PreprocessModel:
         rows = [self._run_row(checked, row) for row in range(checked.num_rows)]
         check_call_size("TEXT", [sum(s.max_new_codes for s in row.segments) for row in rows])
         return _collect(rows)
+
+    def warm_up(self) -> None:
+        """Read the grammars and tables that are read when first needed, before any request."""
+        text = _WARM_UP_TEXT[: self._max_characters]
+        self.run({"TEXT": column([text.encode()], np.object_)}, {})
 
     def _run_row(self, inputs: Inputs, row: int) -> _Row:
         options = read_row(inputs, row)
@@ -137,6 +157,53 @@ class PreprocessModel:
             max_new_codes=options.max_new_codes or default_max_new_codes(num_characters),
             pause_samples=segment.pause_ms * SAMPLE_RATE_HZ // 1000,
         )
+
+
+class PreprocessMember:
+    """The model behind Triton's request objects; the record of each request begins here.
+
+    A request that fails here is written down, unless it belongs to a stream, which does so itself.
+
+    Args:
+        edge: Of this model.
+        args: What Triton told it.
+        metrics: Of this process; started and closed here.
+    """
+
+    def __init__(self, edge: TritonEdge, args: ModelArgs, metrics: Metrics) -> None:
+        self._edge = edge
+        self._metrics = metrics
+        manifest, directory = args.load_manifest()
+        self._model = PreprocessModel(
+            directory, manifest.special_ids, args.directory, args.parameters
+        )
+        self._requests = RequestLog(args.ensemble, RequestMetrics(metrics, args.ensemble))
+        self._model.warm_up()
+        metrics.start()
+
+    def answer(self, request: Any) -> Any:
+        """The response to one request."""
+        record = RequestRecord.begin(request.request_id(), time.monotonic())
+
+        def run(inputs: Tensors, parameters: dict[str, object]) -> Tensors:
+            outputs = self._model.run(inputs, parameters)
+            texts = [decode_text(text) for text in inputs["TEXT"][:, 0]]
+            record.seed = int(outputs["SEED_USED"][0, 0])
+            record.num_texts = len(texts)
+            record.characters = sum(map(len, texts))
+            self._requests.write_texts(record, texts)
+            return {**outputs, "RECORD": to_tensor(record, len(texts))}
+
+        def on_error(error: Exception) -> None:
+            if not self._edge.is_for_stream(request):
+                record.end(error)
+                self._requests.write(record)
+
+        return self._edge.answer(request, run, on_error)
+
+    def close(self) -> None:
+        """Publish what has been counted."""
+        self._metrics.close()
 
 
 def segment_seed(seed: int, index: int) -> int:

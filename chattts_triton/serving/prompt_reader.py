@@ -15,6 +15,7 @@ from chattts_triton.manifest import Dims
 from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.serving.edge import Tensors, split_segments
 from chattts_triton.serving.utterance import Prompting, Segment
+from chattts_triton.tensors import PROMPT as REQUIRED
 from chattts_triton.text.cleaner import decode_text
 
 
@@ -29,6 +30,11 @@ class PromptReader:
 
     inputs: Tensors
     dims: Dims
+
+    def __post_init__(self) -> None:
+        for spec in REQUIRED:
+            if spec.name not in self.inputs:
+                raise InvalidRequestError(f"{spec.name}: missing")
 
     def segments(self, row: int) -> list[Segment]:
         """The segments of one text."""
@@ -57,7 +63,9 @@ class PromptReader:
             for i, segment_ids in enumerate(ids)
         ]
 
-    def prompting(self, row: int, request_id: str, deadline: Deadline | None) -> Prompting:
+    def prompting(
+        self, row: int, request_id: str, deadline: Deadline | None, priority: int
+    ) -> Prompting:
         """What the segments of one text have in common."""
         embedding = self.inputs["SPEAKER_EMBEDDING"][row]
         if len(embedding) != self.dims.hidden_size:
@@ -74,6 +82,7 @@ class PromptReader:
             prompt_text=self._text("PROMPT_TEXT", row, 0),
             speed=speed,
             deadline=deadline,
+            priority=priority,
         )
 
     def warnings(self, row: int) -> list[str]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from chattts_triton.config import MAX_TEXT_IDS
 from chattts_triton.engine.sequence import Deadline, FinishReason, Sequence, Stage
-from chattts_triton.errors import ChatTTSError, GenerationError
+from chattts_triton.errors import ChatTTSError, GenerationError, RequestCancelledError
 from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.text.prompt import PromptEncoder
 from chattts_triton.text.refinement import is_faithful
@@ -48,7 +48,7 @@ class Segment:
     refine_ids: _Ids | None  # (T,), the prompt of its refinement; None where none is wanted
     params: SamplingParams
     refined_text: str = ""
-    codes: Sequence | None = None  # set once it has been generated
+    codes: Sequence | None = None  # set once its codes can be generated
 
 
 @dataclass
@@ -61,6 +61,13 @@ class Prompting:
     prompt_text: str
     speed: int
     deadline: Deadline | None
+    priority: int
+
+
+def first_cause(errors: list[ChatTTSError]) -> ChatTTSError | None:
+    """Why a request failed: an error that is not the cancellation which another caused."""
+    causes = [error for error in errors if not isinstance(error, RequestCancelledError)]
+    return next(iter(causes or errors), None)
 
 
 class Utterance:
@@ -73,7 +80,7 @@ class Utterance:
         warnings: list[str],
         encoder: PromptEncoder,
         go_on: Callable[[Sequence], None],
-        on_ended: Callable[[Utterance], None],
+        on_changed: Callable[[Utterance], None],
     ) -> None:
         """Prepare a text.
 
@@ -83,23 +90,27 @@ class Utterance:
             warnings: Codes that earlier members gave.
             encoder: Makes the prompt of a refined text.
             go_on: Takes the sequence that follows from one that has just ended.
-            on_ended: Called once every segment has ended, well or not.
+            on_changed: Called when the codes of a refined segment begin, when a segment has
+                failed, and when every segment has ended.
         """
         self.segments = segments
         self.warnings = list(warnings)
         self.errors: list[ChatTTSError] = []
+        self.begun: list[Sequence] = []  # refinements and codes
         self._prompting = prompting
         self._encoder = encoder
         self._go_on = go_on
-        self._on_ended = on_ended
+        self._on_changed = on_changed
         self._num_open = len(segments)
 
+    def sequence(self, index: int) -> Sequence:
+        """What to add to the engine at first for a segment, once."""
+        segment = self.segments[index]
+        return self._speak(segment) if segment.refine_ids is None else self._refine(segment)
+
     def sequences(self) -> list[Sequence]:
-        """What to add to the engine at first, one sequence for each segment."""
-        return [
-            self._speak(segment) if segment.refine_ids is None else self._refine(segment)
-            for segment in self.segments
-        ]
+        """What to add to the engine at first for all segments."""
+        return [self.sequence(index) for index in range(len(self.segments))]
 
     @property
     def finish_reason(self) -> FinishReason:
@@ -123,12 +134,13 @@ class Utterance:
         return json.dumps(self.warnings).encode()
 
     def _speak(self, segment: Segment) -> Sequence:
-        return self._sequence(
+        segment.codes = self._sequence(
             segment.text_ids,
             segment.params,
-            lambda sequence: self._on_spoken(segment, sequence),
+            lambda sequence: self._end(sequence.error),
             prompt_codes=self._prompting.prompt_codes,
         )
+        return segment.codes
 
     def _refine(self, segment: Segment) -> Sequence:
         assert segment.refine_ids is not None
@@ -151,7 +163,7 @@ class Utterance:
         stage: Stage = Stage.CODE,
         prompt_codes: _Ids | None = None,
     ) -> Sequence:
-        return Sequence(
+        sequence = Sequence(
             self._prompting.request_id,
             ids,
             self._prompting.speaker_embedding,
@@ -160,7 +172,10 @@ class Utterance:
             stage=stage,
             prompt_codes=prompt_codes,
             deadline=self._prompting.deadline,
+            priority=self._prompting.priority,
         )
+        self.begun.append(sequence)
+        return sequence
 
     def _on_refined(self, segment: Segment, sequence: Sequence) -> None:
         if sequence.error:
@@ -169,9 +184,12 @@ class Utterance:
         try:
             self._take_refinement(segment, sequence)
         except Exception as error:  # noqa: BLE001 - the sequence is gone, so nobody else would end it
-            self._end(GenerationError(f"refined text cannot be read: {error!r}"))
+            name = type(error).__name__  # its message could quote the text
+            self._end(GenerationError(f"refined text cannot be read: {name}"))
         else:
-            self._go_on(self._speak(segment))
+            codes = self._speak(segment)
+            self._on_changed(self)  # first: it may end at once
+            self._go_on(codes)
 
     def _take_refinement(self, segment: Segment, sequence: Sequence) -> None:
         refined = self._encoder.decode_refined(sequence.tokens[:, 0])
@@ -183,16 +201,12 @@ class Utterance:
         elif REFINE_REFUSED not in self.warnings:
             self.warnings.append(REFINE_REFUSED)
 
-    def _on_spoken(self, segment: Segment, sequence: Sequence) -> None:
-        segment.codes = sequence
-        self._end(sequence.error)
-
     def _end(self, error: ChatTTSError | None) -> None:
         if error:
             self.errors.append(error)
         self._num_open -= 1
         if self._num_open == 0 or error:
-            self._on_ended(self)
+            self._on_changed(self)
 
     @property
     def has_ended(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,11 +15,16 @@ from chattts_triton.sampling_params import check_range
 from chattts_triton.serving.edge import (
     ModelArgs,
     Tensors,
+    TritonEdge,
     check_call_size,
     column,
     pad_rows,
     split_segments,
 )
+from chattts_triton.serving.metrics import RequestMetrics
+from chattts_triton.serving.record import RequestRecord
+from chattts_triton.serving.request_log import RequestLog
+from chattts_triton.serving.series import Metrics
 from chattts_triton.vocoder.decoder import WaveformDecoder
 from chattts_triton.vocoder.joining import join_segments, trim_silence
 
@@ -31,7 +38,7 @@ class VocosDecoderModel:
 
     def __init__(self, args: ModelArgs) -> None:
         manifest, directory = args.load_manifest()
-        threads = num_threads(read_config(VocoderConfig, args.parameters).threads)
+        threads = num_threads(read_config(VocoderConfig, args.parameters).threads, share=0.5)
         self._decoder = WaveformDecoder(directory, threads=threads, on_gpu=args.on_gpu)
         self._hidden_size = manifest.dims.hidden_size
         # The first call pays for memory and thread start-up; no request should.
@@ -85,6 +92,51 @@ class VocosDecoderModel:
     def _speak(self, segments: list[Floats], pauses: list[int], trim: bool) -> Floats:
         audio = join_segments([self._decoder.decode(hiddens) for hiddens in segments], pauses)
         return trim_silence(audio) if trim else audio
+
+
+class VocosDecoderMember:
+    """The model behind Triton's request objects; the requests of `chattts` end here.
+
+    Args:
+        edge: Of this model.
+        args: What Triton told it.
+        metrics: Of this process; started and closed here.
+    """
+
+    def __init__(self, edge: TritonEdge, args: ModelArgs, metrics: Metrics) -> None:
+        self._edge = edge
+        self._metrics = metrics
+        self._model = VocosDecoderModel(args)
+        self._requests = RequestLog(args.ensemble, RequestMetrics(metrics, args.ensemble))
+        metrics.start()
+
+    def answer(self, request: Any) -> Any:
+        """The response to one request, which is written down if it has a record."""
+        record: RequestRecord | None = None
+
+        def run(inputs: Tensors, parameters: dict[str, object]) -> Tensors:
+            nonlocal record
+            record = RequestRecord.from_tensor(inputs.get("RECORD"))
+            outputs = self._model.run(inputs, parameters)
+            if record:
+                record.audio_s = float(outputs["AUDIO_LENGTH"].sum()) / SAMPLE_RATE_HZ
+            return outputs
+
+        def on_error(error: Exception) -> None:
+            if record:
+                record.audio_s = 0.0
+                record.end(error)
+
+        response = self._edge.answer(request, run, on_error)
+        if record:
+            if not record.outcome:
+                record.end()
+            self._requests.write(record)
+        return response
+
+    def close(self) -> None:
+        """Publish what has been counted."""
+        self._metrics.close()
 
 
 def _num_codes(segments: list[Floats], pauses: list[int]) -> int:

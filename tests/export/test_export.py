@@ -92,7 +92,7 @@ def test_external_data_lies_beside_every_graph_in_full(tiny_repositories):
 def test_version_directories_are_numeric_and_the_ensemble_has_one(tiny_repositories):
     """B-94."""
     repository = tiny_repositories["fp32"]
-    for model in ("preprocess", "gpt", "vocos_decoder", "chattts_ensemble"):
+    for model in ("preprocess", "gpt", "vocos_decoder", "chattts_stream", "chattts_ensemble"):
         directories = [path.name for path in (repository / model).iterdir() if path.is_dir()]
         assert directories == ["1"]
     assert (repository / "chattts").resolve() == (repository / "chattts_ensemble").resolve()
@@ -281,7 +281,7 @@ def test_an_export_under_a_name_leaves_the_other_set_alone_and_the_other_way_rou
     }
     assert of_chattts.items() <= files_below(tmp_path).items()
     assert {path.split("/")[0] for path in of_second} == {
-        *("second", "second_preprocess", "second_gpt", "second_vocos_decoder")
+        *("second", "second_preprocess", "second_gpt", "second_vocos_decoder", "second_stream")
     }
 
     third = export(tiny_checkpoint, tmp_path, "fp32", name="second")
@@ -299,7 +299,7 @@ def test_a_named_set_is_complete_without_the_set_chattts(tiny_checkpoint, tmp_pa
 
     assert load_manifest(tmp_path, "only") == manifest
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("only", "only_preprocess", "only_gpt", "only_vocos_decoder", LOCK_FILE)
+        *("only", "only_preprocess", "only_gpt", "only_vocos_decoder", "only_stream", LOCK_FILE)
     }
     assert (tmp_path / "only" / "config.pbtxt").is_file()
     with pytest.raises(ModelLoadError, match=f"{tmp_path}: no exported model"):

@@ -14,10 +14,17 @@ from chattts_triton.cli.main import main
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
 from chattts_triton.export.names import check_not_taken, named_config
 from chattts_triton.export.repository import LOCK_FILE, export, template_directory
-from chattts_triton.manifest import MEMBERS, check_name, load_manifest, manifest_path
+from chattts_triton.manifest import (
+    MEMBERS,
+    PYTHON_MODELS,
+    check_name,
+    load_manifest,
+    manifest_path,
+    member_name,
+)
 from chattts_triton.serving.edge import ModelArgs
 
-TEMPLATES = (*MEMBERS, "chattts_ensemble")
+TEMPLATES = (*PYTHON_MODELS, "chattts_ensemble")
 
 
 def template(model: str) -> str:
@@ -42,16 +49,32 @@ def test_a_malformed_name_is_refused(name):
         check_name(name)
 
 
-@pytest.mark.parametrize("name", [*MEMBERS, "chattts_ensemble", "chattts_stream"])
+@pytest.mark.parametrize("name", [*MEMBERS, "chattts_ensemble"])
 def test_a_name_that_another_model_has_is_refused(name):
     with pytest.raises(InvalidRequestError, match=f"^name: got '{name}', wanted one that is not"):
         check_name(name)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
-def test_a_name_that_would_be_that_of_a_member_of_another_set_is_refused(member):
-    with pytest.raises(InvalidRequestError, match="wanted one that does not end like a member's"):
-        check_name(f"other_{member}")
+@pytest.mark.parametrize("model", PYTHON_MODELS)
+def test_each_model_of_a_named_set_is_called_after_it(model):
+    names = {"chattts_stream": "second_stream"}
+
+    assert member_name("chattts", model) == model
+    assert member_name("second", model) == names.get(model, f"second_{model}")
+
+
+@pytest.mark.parametrize("set_name", ["chattts", "other"])
+@pytest.mark.parametrize("model", PYTHON_MODELS)
+def test_a_name_that_is_or_would_be_that_of_another_sets_model_is_refused(set_name, model):
+    name = member_name(set_name, model)
+
+    with pytest.raises(InvalidRequestError, match=f"^name: got '{name}', wanted one that"):
+        check_name(name)
+
+
+def test_a_refused_name_says_what_it_may_not_end_in():
+    with pytest.raises(InvalidRequestError, match=r"_preprocess, _gpt, _vocos_decoder, _stream$"):
+        check_name("other_stream")
 
 
 def test_export_refuses_a_wrong_name_before_it_writes_anything(tiny_checkpoint, tmp_path):
@@ -73,14 +96,14 @@ def test_a_wrong_name_is_wrong_use_of_the_command(tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize("member", MEMBERS)
-def test_a_members_config_changes_in_its_name_and_its_set_only(member):
-    config = parse(named_config(template(member), "second"))
+@pytest.mark.parametrize("model", PYTHON_MODELS)
+def test_a_python_models_config_changes_in_its_name_and_its_set_only(model):
+    config = parse(named_config(template(model), "second"))
 
-    assert config.name == f"second_{member}"
+    assert config.name == member_name("second", model)
     assert config.parameters.pop("ensemble").string_value == "second"
-    config.name = member
-    assert config == parse(template(member))
+    config.name = model
+    assert config == parse(template(model))
 
 
 def test_an_ensembles_config_changes_in_the_names_of_its_steps_only():
@@ -95,14 +118,15 @@ def test_an_ensembles_config_changes_in_the_names_of_its_steps_only():
 
 def test_a_second_export_finds_its_own_models(tmp_path):
     for model in TEMPLATES:
-        directory = tmp_path / ("second" if model == "chattts_ensemble" else f"second_{model}")
+        is_ensemble = model == "chattts_ensemble"
+        directory = tmp_path / ("second" if is_ensemble else member_name("second", model))
         directory.mkdir()
         (directory / "config.pbtxt").write_text(named_config(template(model), "second"))
 
     check_not_taken(tmp_path, "second")
 
 
-@pytest.mark.parametrize("model", ["second", "second_preprocess", "second_gpt"])
+@pytest.mark.parametrize("model", ["second", "second_preprocess", "second_gpt", "second_stream"])
 @pytest.mark.parametrize("content", ["", 'backend: "python"', named_config(template("gpt"), "sec")])
 def test_a_model_that_no_export_of_the_name_wrote_is_not_written_over(
     tiny_checkpoint, tmp_path, model, content
@@ -154,9 +178,11 @@ def test_a_named_set_without_an_export_says_what_to_do(tmp_path):
     [
         (template("gpt"), "gpt", "chattts"),
         (named_config(template("gpt"), "second"), "second_gpt", "second"),
+        (template("chattts_stream"), "chattts_stream", "chattts"),
+        (named_config(template("chattts_stream"), "second"), "second_stream", "second"),
     ],
 )
-def test_a_member_learns_its_set_from_its_config_and_keeps_its_path_relative(
+def test_a_model_learns_its_set_from_its_config_and_keeps_its_path_relative(
     config, directory, ensemble
 ):
     json_config = json_format.MessageToDict(parse(config), preserving_proto_field_name=True)
@@ -173,4 +199,5 @@ def test_a_member_learns_its_set_from_its_config_and_keeps_its_path_relative(
     assert args.directory == Path(directory)
     assert args.repository == Path()
     assert "ensemble" not in args.parameters
-    assert args.parameters["max_num_seqs"] == "16"
+    limit = "max_streams" if directory.endswith("stream") else "max_num_seqs"
+    assert args.parameters[limit] == {"max_streams": "64", "max_num_seqs": "16"}[limit]

@@ -12,7 +12,7 @@ from chattts_triton.config import MAX_MODEL_LEN, EngineConfig
 from chattts_triton.engine.engine import TEXT_END, Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import use_one_torch_thread
-from chattts_triton.engine.sequence import FinishReason, Sequence
+from chattts_triton.engine.sequence import DEFAULT_PRIORITY, FinishReason, Sequence
 from chattts_triton.manifest import load_manifest
 from chattts_triton.serving.preprocess import PreprocessModel
 from chattts_triton.serving.prompt_reader import PromptReader
@@ -91,7 +91,7 @@ class Pipeline:
         reader = PromptReader(outputs, self.manifest.dims)
         (segment,) = reader.segments(0)
         utterance.spoken = segment.text
-        prompting = reader.prompting(0, "test", None)
+        prompting = reader.prompting(0, "test", None, DEFAULT_PRIORITY)
         self.engine.add_request(
             [
                 Sequence(

@@ -66,9 +66,10 @@ def audios(pipeline: Pipeline, utterances: list[Utterance]) -> list[bytes]:
     return [pipeline.decoder.decode(each.sequence.hiddens).tobytes() for each in utterances]
 
 
-def mean_batch_size(pipeline: Pipeline, since: tuple[int, int]) -> float:
-    engine = pipeline.engine
-    return (engine.num_sequence_steps - since[1]) / (engine.num_steps - since[0])
+def mean_batch_size(pipeline: Pipeline) -> float:
+    """Since the statistics were last taken."""
+    since = pipeline.engine.stats.take()
+    return since.num_sequence_steps / since.num_steps
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -77,7 +78,7 @@ def test_twenty_schedules_give_the_same_bits_as_each_request_alone(tiny_reposito
     pipeline = Pipeline(tiny_repositories[precision])
     wanted = alone(pipeline)
     wanted_audios = audios(pipeline, wanted)
-    since = pipeline.engine.num_steps, pipeline.engine.num_sequence_steps
+    pipeline.engine.stats.take()
 
     for schedule in range(20):
         got = together(pipeline, random.Random(schedule))
@@ -85,7 +86,7 @@ def test_twenty_schedules_give_the_same_bits_as_each_request_alone(tiny_reposito
         assert audios(pipeline, got) == wanted_audios
 
     assert len(set(wanted_audios)) == len(JOBS)
-    assert mean_batch_size(pipeline, since) > 2.5
+    assert mean_batch_size(pipeline) > 2.5
     pipeline.close()
 
 
@@ -96,14 +97,14 @@ def test_full_weights_give_the_same_bits_as_each_request_alone(
     export(full_checkpoint, tmp_path / "repository", precision)
     pipeline = Pipeline(tmp_path / "repository")
     wanted = alone(pipeline)
-    since = pipeline.engine.num_steps, pipeline.engine.num_sequence_steps
+    pipeline.engine.stats.take()
 
     got = together(pipeline, random.Random(0))
 
     assert_bit_identical(got, wanted)
     assert audios(pipeline, got) == audios(pipeline, wanted)
 
-    assert mean_batch_size(pipeline, since) > 2.5
+    assert mean_batch_size(pipeline) > 2.5
     pipeline.close()
 
 
@@ -142,7 +143,7 @@ def test_b_46_a_refinement_is_the_same_alone_and_beside_another_and_codes(
     for text in REFINED:
         wanted.append(refine(text, 42))
         wanted[-1].wait()
-    since = pipeline.engine.num_steps, pipeline.engine.num_sequence_steps
+    pipeline.engine.stats.take()
 
     for order in (REFINED, REFINED[::-1]):
         codes = [pipeline.submit(Utterance(*job)) for job in spoken]
@@ -154,5 +155,5 @@ def test_b_46_a_refinement_is_the_same_alone_and_beside_another_and_codes(
     long, short = (each.sequence.tokens for each in wanted)
     assert len(long) == len(short) == REFINED_STEPS
     assert not np.array_equal(long, short)
-    assert mean_batch_size(pipeline, since) > 2.5
+    assert mean_batch_size(pipeline) > 2.5
     pipeline.close()

@@ -11,7 +11,7 @@ import torch
 from pipeline import Pipeline, Utterance
 from test_parity import TEXTS, draw_speaker
 
-from chattts_triton.engine.sequence import Sequence, Stage
+from chattts_triton.engine.sequence import DEFAULT_PRIORITY, Sequence, Stage
 from chattts_triton.export.upstream import load_upstream_chat, reference_codes
 from chattts_triton.serving import utterance as spoken_text
 from chattts_triton.serving.utterance import _REFINEMENT
@@ -169,11 +169,12 @@ def test_refining_and_then_speaking_is_what_upstream_does(chat, encoder, tiny_re
                 prompt_text="",
                 speed=5,
                 deadline=None,
+                priority=DEFAULT_PRIORITY,
             ),
             [],
             encoder,
             pipeline.engine.continue_request,
-            lambda _: done.set(),
+            lambda text: done.set() if text.has_ended else None,
         )
 
         pipeline.engine.add_request(spoken.sequences())

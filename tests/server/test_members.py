@@ -11,7 +11,7 @@ import pytest
 from triton_calls import RunningServer, text_tensors
 
 from chattts_triton.constants import num_audio_samples
-from chattts_triton.tensors import GPT
+from chattts_triton.tensors import GPT, READ
 
 RESERVED = ("[Stts]", "[Ptts]", "[spk_emb]", "[empty_spk]", "[Sbreak]", "[Pbreak]", "[Ebreak]")
 HIDDEN_SIZE = 768
@@ -26,7 +26,7 @@ def text_ids(server: RunningServer, text: str, **options: Any) -> list[int]:
 def gpt_inputs(server: RunningServer, texts: list[str], seeds: list[int], cap: int) -> Any:
     outputs = server.call("preprocess", text_tensors(texts, SEED=seeds, MAX_NEW_TOKENS=cap))
     outputs["SEED"] = outputs["SEED_USED"]
-    return {spec.name: outputs[spec.name] for spec in GPT.inputs}
+    return {spec.name: outputs[spec.name] for spec in GPT.inputs if spec not in READ}
 
 
 def decoder_inputs(num_steps: int, num_codes: int, **changes: Any) -> dict[str, Any]:

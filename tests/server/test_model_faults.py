@@ -24,7 +24,13 @@ model_warmup [
 ]
 """
 FAILING_DECODER = """
-    def _fail(self, inputs, parameters):
+
+class FailingMember(VocosDecoderMember):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._model = self
+
+    def run(self, inputs, parameters):
         from chattts_triton.errors import GenerationError
         raise GenerationError("the weights are gone")
 """
@@ -53,8 +59,8 @@ def faulty_server(
     (repository / "preprocess" / "warmup" / "text").write_bytes(serialized(WARM_UP_TEXT))
     model = repository / "vocos_decoder" / "1" / "model.py"
     code = model.read_text(encoding="utf-8")
-    assert code.count("self._model.run") == 1
-    rewrite(model, code.replace("self._model.run", "self._fail") + FAILING_DECODER)
+    assert code.count("VocosDecoderMember(") == 1
+    rewrite(model, code.replace("VocosDecoderMember(", "FailingMember(") + FAILING_DECODER)
     with running_server(repository, "--max-num-seqs=2") as server:
         yield server
 

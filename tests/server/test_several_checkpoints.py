@@ -15,19 +15,26 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc as grpcclient
+from stream_calls import samples_of, stream
 from triton_calls import START_TIMEOUT_S, RunningServer, Speech, running_server
 from tritonclient.utils import InferenceServerException
 
 from chattts_triton.export.repository import export
 from chattts_triton.export.standin import write_standin
-from chattts_triton.manifest import load_manifest
+from chattts_triton.manifest import (
+    MEMBERS,
+    PYTHON_MODELS,
+    STREAM_NAME,
+    load_manifest,
+    member_name,
+)
 from chattts_triton.server.background_server import BackgroundServer, serve_in_background
 from chattts_triton.server.stub_watch import Stub
 from chattts_triton.serving.model_config import check_configs
 
 NAME = "other-2"
-MEMBERS = {"preprocess", "gpt", "vocos_decoder"}
-OTHER_MEMBERS = {f"{NAME}_{member}" for member in MEMBERS}
+OTHER_MEMBERS = {member_name(NAME, member) for member in MEMBERS}
+OTHER_STREAM = member_name(NAME, STREAM_NAME)
 KEY = "a-key-for-tests"
 HEADERS = {"triton-grpc-protocol-admin-key": KEY}
 TEXTS = ("你好，世界。", "Good night, my friend.", "今天天气很好。", "嗯")
@@ -189,7 +196,7 @@ def server(repository: Path) -> Iterator[AdminServer]:
 
 
 def test_a_server_starts_with_the_set_chattts_alone(server: AdminServer):
-    assert set(server.stubs()) == MEMBERS
+    assert set(server.stubs()) == {*PYTHON_MODELS}
     assert server.is_ready("chattts")
     assert not server.is_ready(NAME)
 
@@ -215,7 +222,22 @@ def test_b_87_a_second_set_comes_and_goes_while_chattts_goes_on_bit_for_bit(
         assert other.audio != ours.audio
     assert not server.is_ready(NAME)
     assert server.triton() == triton
-    assert set(server.stubs()) == MEMBERS
+    assert set(server.stubs()) == {*PYTHON_MODELS}
+
+
+def test_the_stream_of_a_second_set_comes_and_goes_by_itself(server: AdminServer):
+    server.load()
+    server.load(OTHER_STREAM)
+    options = {"SEED": 0, "MAX_NEW_TOKENS": NUM_CODES, "MODE": "quality"}
+
+    chunks = stream(server, TEXTS[0], model=OTHER_STREAM, **options)
+
+    one_shot = server.say(NAME, TEXTS[0], 0).samples
+    assert np.abs(samples_of(chunks) - one_shot).max() <= 1e-5
+    server.client.unload_model(OTHER_STREAM, headers=HEADERS)
+    wait_for(lambda: OTHER_STREAM not in server.stubs())
+    server.unload()
+    assert set(server.stubs()) == {*PYTHON_MODELS}
 
 
 def test_a_damaged_second_set_is_refused_and_chattts_is_not_disturbed(
@@ -239,7 +261,7 @@ def test_a_damaged_second_set_is_refused_and_chattts_is_not_disturbed(
     assert all(load.num_calls[number] > 1 for number in range(len(TEXTS)))
     assert not server.is_ready(NAME)
     assert server.triton() == triton
-    wait_for(lambda: set(server.stubs()) == MEMBERS)
+    wait_for(lambda: set(server.stubs()) == {*PYTHON_MODELS})
 
 
 def test_a_set_that_is_exported_again_changes_at_its_next_load(
@@ -270,7 +292,7 @@ def test_a_killed_process_of_a_second_set_restarts_the_server_with_chattts_alone
     server.background.wait_until_ready(START_TIMEOUT_S)
 
     assert server.triton() != triton
-    assert set(server.stubs()) == MEMBERS
+    assert set(server.stubs()) == {*PYTHON_MODELS}
     assert not server.is_ready(NAME)
     assert server.say_all("chattts") == chattts
 
@@ -278,7 +300,7 @@ def test_a_killed_process_of_a_second_set_restarts_the_server_with_chattts_alone
 def test_a_set_whose_directories_are_removed_is_gone(
     server: AdminServer, repository: Path, tmp_path: Path
 ):
-    for model in (NAME, *OTHER_MEMBERS):
+    for model in (NAME, OTHER_STREAM, *OTHER_MEMBERS):
         shutil.move(repository / model, tmp_path / model)
 
     with pytest.raises(InferenceServerException, match=f"failed to load '{NAME}'"):
@@ -286,5 +308,5 @@ def test_a_set_whose_directories_are_removed_is_gone(
     check_configs(repository)
     assert server.say("chattts", TEXTS[0], 0).is_sound()
 
-    for model in (NAME, *OTHER_MEMBERS):
+    for model in (NAME, OTHER_STREAM, *OTHER_MEMBERS):
         shutil.move(tmp_path / model, repository / model)

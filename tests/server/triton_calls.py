@@ -18,7 +18,15 @@ from tritonclient.utils import InferenceServerException
 
 from chattts_triton.manifest import Manifest, load_manifest
 from chattts_triton.server.background_server import serve_in_background
-from chattts_triton.tensors import CHATTTS, GPT, OPTIONS, PREPROCESS, TEXT, VOCOS_DECODER
+from chattts_triton.tensors import (
+    CHATTTS,
+    CHATTTS_STREAM,
+    GPT,
+    OPTIONS,
+    PREPROCESS,
+    TEXT,
+    VOCOS_DECODER,
+)
 
 TIMEOUT_S = 60.0
 START_TIMEOUT_S = 90.0
@@ -32,7 +40,7 @@ _NUMPY = {
     "INT64": np.int64,
     "FP32": np.float32,
 }
-_SPECS = {spec.name: spec for spec in (CHATTTS, PREPROCESS, GPT, VOCOS_DECODER)}
+_SPECS = {spec.name: spec for spec in (CHATTTS, CHATTTS_STREAM, PREPROCESS, GPT, VOCOS_DECODER)}
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class RunningServer:
         *,
         parameters: Mapping[str, Any] | None = None,
         timeout_us: int | None = None,
+        client_timeout_s: float = TIMEOUT_S,
         request_id: str = "",
     ) -> grpcclient.InferResult:
         """One gRPC call; a value that is no array becomes one of the type that is declared."""
@@ -75,7 +84,7 @@ class RunningServer:
             parameters=dict(parameters or {}),
             timeout=timeout_us,
             request_id=request_id,
-            client_timeout=TIMEOUT_S,
+            client_timeout=client_timeout_s,
         )
 
     def call(self, model: str, tensors: Mapping[str, Any], **arguments: Any) -> Outputs:
@@ -97,11 +106,18 @@ class RunningServer:
         *,
         parameters: Mapping[str, Any] | None = None,
         timeout_us: int | None = None,
+        client_timeout_s: float = TIMEOUT_S,
         **options: Any,
     ) -> list[Speech]:
         """What `chattts` makes of texts; an option is one value for all or one for each."""
         tensors = text_tensors(texts, **options)
-        outputs = self.call("chattts", tensors, parameters=parameters, timeout_us=timeout_us)
+        outputs = self.call(
+            "chattts",
+            tensors,
+            parameters=parameters,
+            timeout_us=timeout_us,
+            client_timeout_s=client_timeout_s,
+        )
         return [Speech.of_row(outputs, row) for row in range(len(tensors["TEXT"]))]
 
     def speak_one(self, text: str, **options: Any) -> Speech:
@@ -127,6 +143,16 @@ class RunningServer:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples."""
+        with urllib.request.urlopen(
+            f"http://{self.metrics_url}/metrics", timeout=TIMEOUT_S
+        ) as page:
+            lines = page.read().decode().splitlines()
+        samples = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{name}{{")]
+        assert samples, f"{name}: no such metric"
+        return sum(float(sample) for sample in samples)
 
     def assert_alive(self) -> None:
         """The next request succeeds."""

@@ -56,8 +56,9 @@ def assert_same(left: Tensors, right: Tensors) -> None:
 def test_outputs_have_the_declared_names_dtypes_and_shapes(preprocess: PreprocessModel) -> None:
     outputs = preprocess.run(tensors(TEXT=["你好", "hello world", "好"]), NO_PARAMETERS)
 
-    assert set(outputs) == {spec.name for spec in PREPROCESS.outputs}
-    for spec in PREPROCESS.outputs:
+    specs = [spec for spec in PREPROCESS.outputs if spec.name != "RECORD"]  # not of a text
+    assert set(outputs) == {spec.name for spec in specs}
+    for spec in specs:
         array = outputs[spec.name]
         assert array.dtype == NUMPY_DTYPES[spec.dtype]
         assert array.shape[0] == 3
@@ -454,10 +455,28 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones(
 
     assert message.startswith(f"'{name[:50]}")
     assert message.endswith(
-        ": unknown parameter, known are lang, max_new_tokens, refine, repetition_penalty, seed, "
-        "speed, temperature, top_k, top_p, trim, voice"
+        ": unknown parameter, known are lang, max_new_tokens, queue_priority, refine, "
+        "repetition_penalty, seed, speed, temperature, top_k, top_p, trim, voice"
     )
     assert len(message) < 250
+
+
+@pytest.mark.parametrize("priority", [0, 1, 2])
+def test_a_place_in_the_queue_changes_nothing_about_a_text(
+    preprocess: PreprocessModel, priority: int
+) -> None:
+    outputs = preprocess.run(tensors(TEXT="好", SEED=1), {"queue_priority": priority})
+
+    assert_same(outputs, preprocess.run(tensors(TEXT="好", SEED=1), NO_PARAMETERS))
+
+
+@pytest.mark.parametrize("priority", [-1, 3, True, 1.0, "1", None, [1]])
+def test_a_place_in_the_queue_that_does_not_exist_is_refused(
+    preprocess: PreprocessModel, priority: object
+) -> None:
+    message = refusal(preprocess, tensors(TEXT="好"), {"queue_priority": priority})
+
+    assert message.startswith(f"queue_priority: got {priority!r}, wanted 0 to 2")
 
 
 @pytest.mark.parametrize("name", [*sorted(TRITON_PARAMETERS), "triton_enable_empty_final_response"])

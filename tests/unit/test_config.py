@@ -6,7 +6,14 @@ import os
 
 import pytest
 
-from chattts_triton.config import EngineConfig, VocoderConfig, num_threads, read_config
+from chattts_triton.config import (
+    EngineConfig,
+    StreamConfig,
+    VocoderConfig,
+    num_threads,
+    read_config,
+)
+from chattts_triton.constants import num_audio_samples
 from chattts_triton.errors import ModelLoadError
 
 
@@ -34,11 +41,61 @@ def test_a_variable_wins_over_a_parameter():
         ({"max_queue_delay_us": "1e3"}, "parameter max_queue_delay_us: got '1e3'"),
         ({"exact_batching": "yes"}, "parameter exact_batching: got 'yes', wanted true or false"),
         ({"threads": "-2"}, "parameter threads: got -2"),
+        ({"default_timeout_ms": "0"}, "parameter default_timeout_ms: got 0, wanted 1 to 86400000"),
+        ({"default_timeout_ms": "86400001"}, "parameter default_timeout_ms: got 86400001"),
+        ({"stream_idle_timeout_ms": "0"}, "parameter stream_idle_timeout_ms: got 0, wanted 1 to"),
     ],
 )
 def test_a_wrong_parameter_is_named(parameters, message):
     with pytest.raises(ModelLoadError, match=message):
         read_config(EngineConfig, parameters, {})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"first_chunk_codes": "0"}, "parameter first_chunk_codes: got 0, wanted 1 to 2048"),
+        (
+            {"first_chunk_codes": "40", "max_chunk_codes": "39"},
+            "parameter max_chunk_codes: got 39, wanted 40 to 2048",
+        ),
+        (
+            {"first_quality_chunk_codes": "40", "max_chunk_codes": "39"},
+            "parameter max_chunk_codes: got 39, wanted 40 to 2048",
+        ),
+        ({"chunk_growth_percent": "99"}, "parameter chunk_growth_percent: got 99, wanted 100 to"),
+        ({"look_ahead_codes": "0"}, "parameter look_ahead_codes: got 0, wanted 1 to 52"),
+        ({"look_ahead_codes": "53"}, "parameter look_ahead_codes: got 53, wanted 1 to 52"),
+        ({"cross_fade_samples": "-1"}, "parameter cross_fade_samples: got -1, wanted 0 to"),
+        (
+            {"cross_fade_samples": "3841", "look_ahead_codes": "8"},
+            "parameter cross_fade_samples: got 3841, wanted 0 to 3840",
+        ),
+        ({"max_streams": "0"}, "parameter max_streams: got 0, wanted 1 to 1024"),
+        ({"auto_first_audio_ms": "-1"}, "parameter auto_first_audio_ms: got -1"),
+        ({"default_timeout_ms": "0"}, "parameter default_timeout_ms: got 0, wanted 1 to 86400000"),
+        ({"threads": "1"}, "parameter threads: unknown, known are first_chunk_codes, "),
+    ],
+)
+def test_a_wrong_parameter_of_a_stream_is_named(parameters, message):
+    with pytest.raises(ModelLoadError, match=message):
+        read_config(StreamConfig, parameters, {})
+
+
+@pytest.mark.parametrize("look_ahead_codes", [1, 8, 52])
+def test_a_cross_fade_is_no_longer_than_the_audio_of_the_look_ahead(look_ahead_codes):
+    longest = num_audio_samples(look_ahead_codes)
+
+    StreamConfig(look_ahead_codes=look_ahead_codes, cross_fade_samples=longest)
+    with pytest.raises(ModelLoadError, match="cross_fade_samples"):
+        StreamConfig(look_ahead_codes=look_ahead_codes, cross_fade_samples=longest + 1)
+
+
+def test_one_variable_sets_the_default_timeout_of_calls_and_of_streams():
+    environment = {"CHATTTS_DEFAULT_TIMEOUT_MS": "5000"}
+
+    assert read_config(EngineConfig, {}, environment).default_timeout_ms == 5000
+    assert read_config(StreamConfig, {}, environment).default_timeout_ms == 5000
 
 
 def test_threads_default_to_the_cores_of_the_process():

@@ -18,8 +18,10 @@ from chattts_triton.cli.say import WARNING_TEXTS
 from chattts_triton.config import (
     MAX_CALL_CODES,
     MAX_MODEL_LEN,
+    Config,
     EngineConfig,
     PreprocessConfig,
+    StreamConfig,
     VocoderConfig,
 )
 from chattts_triton.errors import (
@@ -29,13 +31,14 @@ from chattts_triton.errors import (
     OverloadedError,
 )
 from chattts_triton.manifest import load_manifest
+from chattts_triton.serving.record import OUTCOMES
 from chattts_triton.serving.utterance import (
     MAX_REFINED_IDS,
     REFINE_REFUSED,
     REFINED_IDS_PER_PROMPT_ID,
     SPARE_REFINED_IDS,
 )
-from chattts_triton.tensors import CHATTTS, OPTIONS, TensorSpec
+from chattts_triton.tensors import CHATTTS, CHATTTS_STREAM, MODE, OPTIONS, TensorSpec
 from chattts_triton.text.cleaner import MAX_TEXT_BYTES
 from chattts_triton.text.refinement import LARGEST_GROWTH, SMALLEST_SHARE_KEPT, SPARE_WORDS
 
@@ -104,8 +107,10 @@ def test_the_documents_of_the_project_are_there() -> None:
         "README.md",
         "client/README.md",
         "docs/export.md",
+        "docs/observing.md",
         "docs/performance.md",
         "docs/serving.md",
+        "docs/streaming.md",
         "docs/text.md",
         "docs/voices.md",
     }
@@ -222,11 +227,36 @@ def test_the_tensors_in_the_readme_are_those_of_the_model() -> None:
     assert [row[:4] for row in rows] == declared
 
 
-def row_of(spec: TensorSpec, direction: str) -> list[str]:
+def test_the_tensors_of_a_stream_are_those_of_the_model() -> None:
+    rows = table(ROOT / "docs" / "streaming.md", "The tensors of `chattts_stream`")
+
+    own = [spec for spec in CHATTTS_STREAM.inputs if spec not in CHATTTS.inputs]
+    declared = [row_of(spec, "input", num_rows="1") for spec in own]
+    declared += [row_of(spec, "output", num_rows="1") for spec in CHATTTS_STREAM.outputs]
+    assert [row[:4] for row in rows] == declared
+
+
+def row_of(spec: TensorSpec, direction: str, num_rows: str = "N") -> list[str]:
     datatype = "BYTES" if spec.dtype == "STRING" else spec.dtype
     length = "S" if spec.shape == (-1,) else str(spec.shape[0])
-    kind = f"optional {direction}" if spec in OPTIONS else direction
-    return [f"`{spec.name}`", kind, datatype, f"[N, {length}]"]
+    kind = f"optional {direction}" if spec in (*OPTIONS, MODE) else direction
+    return [f"`{spec.name}`", kind, datatype, f"[{num_rows}, {length}]"]
+
+
+def test_the_metrics_are_documented() -> None:
+    made = set(re.findall(r'"(chattts_\w+)"', read(ROOT / "chattts_triton/serving/metrics.py")))
+
+    rows = table(ROOT / "docs" / "observing.md", "Metrics")
+
+    assert {row[0].strip("`") for row in rows} == made
+
+
+def test_the_outcomes_are_documented() -> None:
+    section = section_of(ROOT / "docs" / "observing.md", "Metrics")
+
+    documented = re.findall(r"(?m)^\| `(\w+)` \| [^|]+ \|$", section)
+
+    assert tuple(documented) == OUTCOMES
 
 
 def test_the_limits_of_a_text_in_the_readme_are_those_of_the_code() -> None:
@@ -319,17 +349,18 @@ def test_the_statuses_in_the_readme_are_those_of_the_errors(
 
 
 @pytest.mark.parametrize(
-    ("heading", "config"),
+    ("page", "heading", "config"),
     [
-        ("Parameters of the engine", EngineConfig),
-        ("Parameters of `preprocess`", PreprocessConfig),
-        ("Parameters of `vocos_decoder`", VocoderConfig),
+        ("serving.md", "Parameters of the engine", EngineConfig),
+        ("serving.md", "Parameters of `preprocess`", PreprocessConfig),
+        ("serving.md", "Parameters of `vocos_decoder`", VocoderConfig),
+        ("streaming.md", "Chunks", StreamConfig),
     ],
 )
-def test_the_parameters_of_a_member_and_their_defaults_are_documented(
-    heading: str, config: type[EngineConfig | PreprocessConfig | VocoderConfig]
+def test_the_parameters_of_a_model_and_their_defaults_are_documented(
+    page: str, heading: str, config: type[Config]
 ) -> None:
-    rows = table(ROOT / "docs" / "serving.md", heading)
+    rows = table(ROOT / "docs" / page, heading)
 
     documented = {name.strip("`"): default for name, default, _ in rows}
 
@@ -397,7 +428,7 @@ def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
 
     marks = re.findall(r"<!-- (begin|end): output of (\S+) -->", page)
 
-    scripts = ["steps", "long_text", "text", "dither"]
+    scripts = ["steps", "streams", "stream_quality", "long_text", "text", "dither"]
     assert marks == [
         (side, f"benchmarks/{script}.py") for script in scripts for side in ("begin", "end")
     ]
@@ -409,6 +440,11 @@ def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
     for precision in ("fp32", "int8"):
         result = results[f"long_text_{precision}.json"]
         assert f"| {result['one_after_another_s']} | {result['ratio']:.2f} |" in page
+    for mode, row in results["streams.json"]["modes"].items():
+        assert f"| {mode} | {row['first_audio_s']:.3f} | {row['ratio']:.1f} |" in page
+        assert f"| {row['largest_difference']:.1e} |" in page
+    for name, row in results["streams.json"]["recovery"].items():
+        assert f"| {name} | {row['error_s']:.2f} | {row['back_s']:.2f} |" in page
     for length in results["dither.json"]["lengths"].values():
         assert f"| {length['decode_ms']:.1f} | {length['pcm16_ms']:.2f} |" in page
 

@@ -22,6 +22,7 @@ from chattts_triton.errors import (
     RequestCancelledError,
 )
 from chattts_triton.serving.edge import (
+    STREAM_PARAMETER,
     TritonEdge,
     check_call_size,
     column,
@@ -160,10 +161,20 @@ def test_b_80_a_caller_gets_the_error_and_not_the_bytes(edge: TritonEdge):
 def test_an_error_has_its_code_and_the_models_name(
     edge: TritonEdge, error_type: type[ChatTTSError], code: str
 ):
-    response = edge.error_response(error_type("what happened"))
+    response = edge.error_response(error_type("what happened"), Request())
 
     assert response.error.code == code
     assert response.error.message == "vocos_decoder: what happened"
+
+
+def test_an_error_that_a_model_passes_on_has_the_name_of_the_one_whose_it_is(edge: TritonEdge):
+    error = OverloadedError("256 sequences wait")
+    error.model = "gpt"
+
+    response = edge.error_response(error, Request())
+
+    assert response.error.message == "gpt: 256 sequences wait"
+    assert response.error.code == TritonError.UNAVAILABLE
 
 
 def test_a_bug_is_an_internal_error_and_logged_with_its_trace(
@@ -171,7 +182,7 @@ def test_a_bug_is_an_internal_error_and_logged_with_its_trace(
 ):
     bug = KeyError("HIDDENS")
 
-    response = edge.error_response(bug)
+    response = edge.error_response(bug, Request())
 
     assert response.error.code == TritonError.INTERNAL
     assert response.error.message == "vocos_decoder: internal error: KeyError('HIDDENS')"
@@ -200,6 +211,47 @@ def test_a_request_without_parameters_has_none(edge: TritonEdge):
     assert edge.parameters(Request(sent_parameters="")) == {}
 
 
+def of_stream(parameters: object) -> Request:
+    return Request(sent_parameters=json.dumps({STREAM_PARAMETER: parameters}))
+
+
+def test_a_call_of_a_stream_has_the_parameters_of_the_streams_caller(edge: TritonEdge):
+    parameters = {"temperature": 0.25, "seed": 2**62 + 1, "refine": True, "voice": "a|b"}
+    request = of_stream(json.dumps(parameters))
+
+    assert edge.parameters(request) == parameters
+    assert edge.is_for_stream(request)
+    assert not edge.is_for_stream(Request(sent_parameters=json.dumps(parameters)))
+    assert not edge.is_for_stream(Request())
+
+
+@pytest.mark.parametrize("passed_on", ["", "{", "[1]", "null", 5, True, None, {"seed": 1}])
+def test_parameters_that_no_stream_passes_on_are_refused(edge: TritonEdge, passed_on: object):
+    with pytest.raises(InvalidRequestError, match=r"^stream_request: got .*, wanted a JSON object"):
+        edge.parameters(of_stream(passed_on))
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OverloadedError("full"), "overloaded|vocos_decoder: full"),
+        (DeadlineExceededError("late"), "deadline_exceeded|vocos_decoder: late"),
+        (KeyError("x"), "generation|vocos_decoder: internal error: KeyError('x')"),
+    ],
+)
+def test_an_error_of_a_streams_call_begins_with_its_type(
+    edge: TritonEdge, error: Exception, message: str
+):
+    assert edge.error_response(error, of_stream("{}")).error.message == message
+
+
+def test_also_a_call_whose_parameters_are_refused_is_answered(edge: TritonEdge):
+    response = edge.answer(of_stream("{"), lambda _inputs, _parameters: OUTPUTS)
+
+    assert response.error.code == TritonError.INVALID_ARG
+    assert response.error.message.startswith("invalid_request|vocos_decoder: stream_request: got")
+
+
 def refuse(_inputs: object, _parameters: object) -> Any:
     raise InvalidRequestError("TEXT: missing")
 
@@ -215,6 +267,16 @@ def test_a_refused_warm_up_is_answered_empty_and_the_next_request_with_the_error
 
     assert (warm_up.output_tensors, warm_up.error) == ([], None)
     assert first.error.code == TritonError.INVALID_ARG
+
+
+def test_whoever_asks_is_told_of_an_error_but_not_of_a_refused_warm_up():
+    edge = TritonEdge(PB_UTILS, VOCOS_DECODER, num_warm_up_requests=2)
+    told: list[Exception] = []
+
+    for run in (refuse, break_down, refuse, lambda _inputs, _parameters: OUTPUTS):
+        edge.answer(Request(), run, told.append)
+
+    assert list(map(str, told)) == ["not finite", "TEXT: missing"]
 
 
 def test_a_warm_up_that_breaks_the_model_is_an_error():

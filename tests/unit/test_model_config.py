@@ -16,16 +16,26 @@ from chattts_triton.errors import ModelLoadError
 from chattts_triton.export.names import named_config
 from chattts_triton.export.repository import template_directory
 from chattts_triton.serving.model_config import check_configs
-from chattts_triton.tensors import CHATTTS, GPT, PREPROCESS, VOCOS_DECODER
+from chattts_triton.tensors import (
+    CHATTTS,
+    CHATTTS_STREAM,
+    GPT,
+    PREPROCESS,
+    READ,
+    VOCOS_DECODER,
+)
 
 ENSEMBLE = "chattts_ensemble"
+STREAM = "chattts_stream"
 SPECS = {
     "preprocess": PREPROCESS,
     "gpt": GPT,
     "vocos_decoder": VOCOS_DECODER,
+    STREAM: CHATTTS_STREAM,
     ENSEMBLE: CHATTTS,
 }
 MEMBERS = ("preprocess", "gpt", "vocos_decoder")
+PYTHON_MODELS = (*MEMBERS, STREAM)
 TENSORS = [
     (model, side, spec.name)
     for model, specs in SPECS.items()
@@ -45,7 +55,7 @@ def repository(tmp_path: Path) -> Path:
         version = tmp_path / model / "1"
         version.mkdir(parents=True)
         shutil.copyfile(template / model / "config.pbtxt", version.parent / "config.pbtxt")
-        if model in MEMBERS:
+        if model in PYTHON_MODELS:
             shutil.copyfile(template / model / "1" / "model.py", version / "model.py")
     (tmp_path / "chattts").symlink_to(ENSEMBLE)
     return tmp_path
@@ -194,7 +204,14 @@ def test_a_tensor_that_is_there_twice_is_named(repository: Path, model: str, sid
 def test_b_74_another_batch_dimension_is_named(repository: Path, model: str):
     change(repository, model, lambda config: setattr(config, "max_batch_size", 0))
 
-    assert refusal(repository) == f"{model}: max_batch_size: got 0, wanted 64"
+    wanted = 1 if model == STREAM else 64
+    assert refusal(repository) == f"{model}: max_batch_size: got 0, wanted {wanted}"
+
+
+def test_a_stream_of_several_texts_is_named(repository: Path):
+    change(repository, STREAM, lambda config: setattr(config, "max_batch_size", 64))
+
+    assert refusal(repository) == f"{STREAM}: max_batch_size: got 64, wanted 1"
 
 
 @pytest.mark.parametrize("model", MEMBERS)
@@ -208,7 +225,17 @@ def test_b_85_a_decoupled_member_is_named(repository: Path, model: str):
     assert refusal(repository).startswith(f"{model}: decoupled: got true, wanted false")
 
 
-@pytest.mark.parametrize("model", MEMBERS)
+def test_b_85_a_stream_that_is_not_decoupled_is_named(repository: Path):
+    change(
+        repository,
+        STREAM,
+        lambda config: setattr(config.model_transaction_policy, "decoupled", False),
+    )
+
+    assert refusal(repository).startswith(f"{STREAM}: decoupled: got false, wanted true")
+
+
+@pytest.mark.parametrize("model", PYTHON_MODELS)
 def test_a_model_of_another_name_or_backend_is_named(repository: Path, model: str):
     change(repository, model, lambda config: setattr(config, "backend", "onnxruntime"))
     assert refusal(repository) == f"{model}: backend: got 'onnxruntime', wanted 'python'"
@@ -251,6 +278,23 @@ def test_b_74_b_76_a_wire_between_tensors_that_do_not_fit_is_named(
     assert text in refusal(repository)
 
 
+def test_an_ensemble_leaves_what_only_a_stream_sends_unmapped(repository: Path):
+    """Nothing of the ensemble's could be sent there; all else must be mapped, see above."""
+    names = {spec.name for spec in READ}
+
+    check_configs(repository)
+
+    (step,) = (
+        step
+        for step in text_format.Parse(
+            "\n".join(ENSEMBLE_LINES), pb.ModelConfig()
+        ).ensemble_scheduling.step
+        if step.model_name == "gpt"
+    )
+    assert names == {"STREAM_ID", "SEGMENT", "CURSOR", "MIN_CODES"}
+    assert set(step.input_map) == {spec.name for spec in GPT.inputs} - names
+
+
 def test_a_step_of_a_model_that_is_not_there_is_named(repository: Path):
     def rename(config: Any) -> None:
         config.ensemble_scheduling.step[1].model_name = "gtp"
@@ -279,6 +323,15 @@ def test_a_parameter_that_the_engine_does_not_take_is_named(
     change(repository, "gpt", set_parameter)
 
     assert refusal(repository).startswith(text)
+
+
+def test_a_parameter_that_a_stream_does_not_take_is_named(repository: Path):
+    def set_parameter(config: Any) -> None:
+        config.parameters["look_ahead_codes"].string_value = "53"
+
+    change(repository, STREAM, set_parameter)
+
+    assert refusal(repository) == (f"{STREAM}: parameter look_ahead_codes: got 53, wanted 1 to 52")
 
 
 @pytest.mark.parametrize("model", SPECS)
@@ -312,7 +365,7 @@ def test_an_empty_repository_is_refused(tmp_path: Path):
     assert refusal(tmp_path) == f"{tmp_path / 'preprocess' / 'config.pbtxt'}: missing"
 
 
-@pytest.mark.parametrize("model", MEMBERS)
+@pytest.mark.parametrize("model", PYTHON_MODELS)
 def test_a_missing_model_file_is_named(repository: Path, model: str):
     (repository / model / "1" / "model.py").unlink()
 
@@ -362,7 +415,8 @@ def with_second_set(repository: Path) -> Path:
 
 
 def second(model: str) -> str:
-    return "second" if model == ENSEMBLE else f"second_{model}"
+    names = {ENSEMBLE: "second", STREAM: "second_stream"}
+    return names.get(model, f"second_{model}")
 
 
 def set_name_of(config: Any, name: str) -> None:
@@ -395,7 +449,7 @@ def test_a_model_that_a_second_set_lacks_is_named(with_second_set: Path, model: 
     )
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", PYTHON_MODELS)
 def test_a_second_set_is_checked_in_all_that_the_first_is(with_second_set: Path, member: str):
     directory = second(member)
     model_file = with_second_set / directory / "1" / "model.py"

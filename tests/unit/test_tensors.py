@@ -14,10 +14,14 @@ from chattts_triton.serving.edge import NUMPY_DTYPES
 from chattts_triton.tensors import (
     AUDIO,
     CHATTTS,
+    CHATTTS_STREAM,
     GPT,
     HIDDENS,
+    MODE,
     OPTIONS,
     PREPROCESS,
+    PROMPT,
+    READ,
     SPEAKER_EMBEDDING,
     TEXT,
     VOCOS_DECODER,
@@ -25,7 +29,7 @@ from chattts_triton.tensors import (
     TensorSpec,
 )
 
-MODELS = (PREPROCESS, GPT, VOCOS_DECODER, CHATTTS)
+MODELS = (PREPROCESS, GPT, VOCOS_DECODER, CHATTTS, CHATTTS_STREAM)
 
 
 @pytest.mark.parametrize("spec", MODELS, ids=lambda spec: spec.name)
@@ -39,8 +43,21 @@ def test_no_output_is_optional_and_only_options_are_among_the_callers_inputs():
     for spec in MODELS:
         assert not any(tensor.optional for tensor in spec.outputs)
     for spec in (CHATTTS, PREPROCESS):
-        assert {tensor for tensor in spec.inputs if tensor.optional} == {TEXT, *OPTIONS}
+        assert set(spec.inputs) == {TEXT, *OPTIONS}
+    assert set(CHATTTS_STREAM.inputs) == {TEXT, *OPTIONS, MODE}
+    for spec in (CHATTTS, PREPROCESS, CHATTTS_STREAM, GPT):
+        assert all(tensor.optional for tensor in spec.inputs)
     assert all(option.optional for option in OPTIONS)
+
+
+def test_a_prompt_is_what_preprocess_makes_and_a_read_is_nothing_of_it():
+    made = {tensor.name: (tensor.dtype, tensor.shape) for tensor in PREPROCESS.outputs}
+    taken = {tensor.name: (tensor.dtype, tensor.shape) for tensor in GPT.inputs}
+    read = {tensor.name for tensor in READ}
+
+    assert {name: taken[name] for name in taken if name not in read}.items() <= made.items()
+    assert not read & set(made)
+    assert {tensor.name for tensor in PROMPT} <= set(taken)
 
 
 def test_the_client_sends_each_option_in_the_declared_type():

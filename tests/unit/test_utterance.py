@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from chattts_triton.engine.sequence import FinishReason, Sequence, Stage
-from chattts_triton.errors import DeadlineExceededError, GenerationError
+from chattts_triton.errors import (
+    ChatTTSError,
+    DeadlineExceededError,
+    GenerationError,
+    RequestCancelledError,
+)
 from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.serving.utterance import (
     MAX_REFINED_IDS,
     Prompting,
     Segment,
     Utterance,
+    first_cause,
     max_refined_ids,
 )
 
@@ -34,9 +40,9 @@ class FakeEncoder:
 class Followed:
     """An utterance whose sequences the test ends by hand."""
 
-    def __init__(self, *, num_segments: int = 1, refine: bool = True):
+    def __init__(self, *, num_segments: int = 1, refine: bool = True, begin_all: bool = True):
         self.going_on: list[Sequence] = []
-        self.num_ended = 0
+        self.num_changes = 0
         segments = [
             Segment(
                 text=TEXT,
@@ -53,15 +59,16 @@ class Followed:
             prompt_text="示例",
             speed=6,
             deadline=None,
+            priority=2,
         )
         self.utterance = Utterance(
-            segments, prompting, [], FakeEncoder(), self.going_on.append, self.on_ended
+            segments, prompting, [], FakeEncoder(), self.going_on.append, self.on_changed
         )
-        self.first = self.utterance.sequences()
+        self.first = self.utterance.sequences() if begin_all else []
 
-    def on_ended(self, utterance: Utterance) -> None:
+    def on_changed(self, utterance: Utterance) -> None:
         assert utterance is self.utterance
-        self.num_ended += 1
+        self.num_changes += 1
 
 
 def end_refinement(sequence: Sequence, text: str, reason=FinishReason.STOP) -> None:
@@ -85,7 +92,7 @@ def test_a_text_that_is_not_to_be_refined_is_spoken_at_once_with_the_voices_samp
     assert spoken.stage is Stage.CODE
     assert spoken.prompt_codes.shape == (2, 4)
     assert followed.utterance.has_ended
-    assert followed.num_ended == 1
+    assert followed.num_changes == 1
     assert followed.utterance.refined_text == ""
     assert json.loads(followed.utterance.warnings_json) == []
 
@@ -133,7 +140,7 @@ def test_a_failed_refinement_ends_its_text_without_speaking():
     followed.first[0].finish(FinishReason.ABORT, GenerationError("out of memory"))
 
     assert followed.going_on == []
-    assert followed.num_ended == 1
+    assert followed.num_changes == 1
     assert isinstance(followed.utterance.errors[0], GenerationError)
 
 
@@ -146,7 +153,7 @@ def test_one_cut_segment_makes_the_whole_text_cut():
     end_codes(second, 5)
 
     assert followed.utterance.finish_reason is FinishReason.LENGTH
-    assert followed.num_ended == 1
+    assert followed.num_changes == 1
 
 
 def test_an_error_is_told_at_once_and_the_end_when_all_have_ended():
@@ -155,7 +162,7 @@ def test_an_error_is_told_at_once_and_the_end_when_all_have_ended():
     error = DeadlineExceededError("deadline of 5 ms exceeded after 0 steps")
 
     first.finish(FinishReason.ABORT, error)
-    assert followed.num_ended == 1
+    assert followed.num_changes == 1
     assert not followed.utterance.has_ended
     second.finish(FinishReason.ABORT, error)
 
@@ -163,6 +170,82 @@ def test_an_error_is_told_at_once_and_the_end_when_all_have_ended():
     assert followed.utterance.errors == [error, error]
 
 
+def test_the_codes_of_a_refined_segment_can_be_followed_from_their_beginning():
+    followed = Followed()
+    (segment,) = followed.utterance.segments
+    assert segment.codes is None
+
+    end_refinement(followed.first[0], "你好，世界。")
+
+    assert followed.num_changes == 1
+    assert [segment.codes] == followed.going_on
+    assert not followed.utterance.has_ended
+
+
+def test_a_failed_refinement_has_no_codes_to_follow():
+    followed = Followed()
+
+    followed.first[0].finish(FinishReason.ABORT, GenerationError("out of memory"))
+
+    assert followed.utterance.segments[0].codes is None
+
+
+def test_segments_can_be_begun_one_by_one():
+    followed = Followed(num_segments=2, refine=False, begin_all=False)
+    utterance = followed.utterance
+
+    first = utterance.sequence(0)
+    assert [segment.codes for segment in utterance.segments] == [first, None]
+    end_codes(first, 3)
+    assert (utterance.has_ended, followed.num_changes) == (False, 0)
+
+    second = utterance.sequence(1)
+    assert utterance.begun == [first, second]
+    assert [first.params.seed, second.params.seed] == [7, 8]
+    end_codes(second, 4)
+    assert (utterance.has_ended, followed.num_changes) == (True, 1)
+
+
+def test_every_sequence_has_the_priority_of_its_request():
+    followed = Followed()
+
+    end_refinement(followed.first[0], "你好，世界。")
+
+    assert [sequence.priority for sequence in followed.utterance.begun] == [2, 2]
+
+
+CANCELLED = RequestCancelledError("cancelled after 3 steps")
+FAILED, LATE = GenerationError("out of memory"), DeadlineExceededError("too late")
+
+
+@pytest.mark.parametrize(
+    ("errors", "cause"),
+    [
+        ([], None),
+        ([CANCELLED], CANCELLED),
+        ([CANCELLED, FAILED], FAILED),
+        ([LATE, FAILED, CANCELLED], LATE),
+    ],
+)
+def test_a_cancellation_that_another_error_caused_is_not_the_cause(
+    errors: list[ChatTTSError], cause: ChatTTSError | None
+):
+    assert first_cause(errors) is cause
+
+
 @pytest.mark.parametrize(("num_prompt_ids", "cap"), [(3, 38), (100, 232), (500, MAX_REFINED_IDS)])
 def test_a_refinement_is_capped_in_proportion_to_its_prompt(num_prompt_ids, cap):
     assert max_refined_ids(num_prompt_ids) == cap
+
+
+def test_codes_that_end_at_once_are_told_of_as_the_end_only_once():
+    ends = []
+    followed = Followed()
+    followed.utterance._on_changed = lambda utterance: ends.append(utterance.has_ended)
+    followed.utterance._go_on = lambda codes: codes.finish(
+        FinishReason.ABORT, GenerationError("the prompt does not fit")
+    )
+
+    end_refinement(followed.first[0], "你好，世界。")
+
+    assert ends == [False, True]

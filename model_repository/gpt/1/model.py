@@ -4,6 +4,8 @@ import triton_python_backend_utils as pb_utils
 
 from chattts_triton.serving.edge import ModelArgs, TritonEdge
 from chattts_triton.serving.gpt import GptModel
+from chattts_triton.serving.request_log import set_up_logging
+from chattts_triton.serving.series import Metrics
 from chattts_triton.tensors import GPT
 
 
@@ -11,7 +13,11 @@ class TritonPythonModel:
     """Non-decoupled, yet `execute` returns at once: responses follow through their senders."""
 
     def initialize(self, args):
-        self._model = GptModel(TritonEdge(pb_utils, GPT), ModelArgs(args))
+        set_up_logging()
+        model_args = ModelArgs(args)
+        metrics = Metrics(pb_utils, model_args.ensemble)
+        edge = TritonEdge(pb_utils, GPT)
+        self._model = GptModel(edge, model_args, metrics)
 
     def execute(self, requests):
         for request in requests:

@@ -3,7 +3,9 @@
 import triton_python_backend_utils as pb_utils
 
 from chattts_triton.serving.edge import ModelArgs, TritonEdge
-from chattts_triton.serving.preprocess import PreprocessModel
+from chattts_triton.serving.preprocess import PreprocessMember
+from chattts_triton.serving.request_log import set_up_logging
+from chattts_triton.serving.series import Metrics
 from chattts_triton.tensors import PREPROCESS
 
 
@@ -11,14 +13,15 @@ class TritonPythonModel:
     """One response for each request, in order."""
 
     def initialize(self, args):
+        set_up_logging()
         model_args = ModelArgs(args)
-        self._edge = TritonEdge(
+        edge = TritonEdge(
             pb_utils, PREPROCESS, num_warm_up_requests=model_args.num_warm_up_requests
         )
-        manifest, directory = model_args.load_manifest()
-        self._model = PreprocessModel(
-            directory, manifest.special_ids, model_args.directory, model_args.parameters
-        )
+        self._member = PreprocessMember(edge, model_args, Metrics(pb_utils, model_args.ensemble))
 
     def execute(self, requests):
-        return [self._edge.answer(request, self._model.run) for request in requests]
+        return [self._member.answer(request) for request in requests]
+
+    def finalize(self):
+        self._member.close()

@@ -3,7 +3,9 @@
 import triton_python_backend_utils as pb_utils
 
 from chattts_triton.serving.edge import ModelArgs, TritonEdge
-from chattts_triton.serving.vocos_decoder import VocosDecoderModel
+from chattts_triton.serving.request_log import set_up_logging
+from chattts_triton.serving.series import Metrics
+from chattts_triton.serving.vocos_decoder import VocosDecoderMember
 from chattts_triton.tensors import VOCOS_DECODER
 
 
@@ -11,8 +13,14 @@ class TritonPythonModel:
     """One response for each request, in order."""
 
     def initialize(self, args):
-        self._edge = TritonEdge(pb_utils, VOCOS_DECODER)
-        self._model = VocosDecoderModel(ModelArgs(args))
+        set_up_logging()
+        model_args = ModelArgs(args)
+        self._member = VocosDecoderMember(
+            TritonEdge(pb_utils, VOCOS_DECODER), model_args, Metrics(pb_utils, model_args.ensemble)
+        )
 
     def execute(self, requests):
-        return [self._edge.answer(request, self._model.run) for request in requests]
+        return [self._member.answer(request) for request in requests]
+
+    def finalize(self):
+        self._member.close()
