@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench-steps bench-texts serve clean
+.PHONY: help install demo test check bench-steps bench-texts bench-streams serve clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ bench-texts: install  ## a long text against its segments, reading of texts, cos
 	$(BIN)/python benchmarks/long_text.py
 	$(BIN)/python benchmarks/text.py
 	$(BIN)/python benchmarks/dither.py
+
+bench-streams: install  ## streams: first audio, slack, cancelling, recovery; distance from the whole
+	$(BIN)/python benchmarks/streams.py
+	$(BIN)/python benchmarks/stream_quality.py
 
 clean:  ## remove exports, checkpoints, wavs and caches; keep .venv
 	git clean -fdqX model_repository

@@ -33,7 +33,7 @@ from chattts_triton.constants import SAMPLES_PER_CODE
 from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import use_one_torch_thread
-from chattts_triton.engine.sequence import FinishReason, Sequence
+from chattts_triton.engine.sequence import DEFAULT_PRIORITY, FinishReason, Sequence
 from chattts_triton.export.repository import export, is_export_of
 from chattts_triton.export.standin import write_standin
 from chattts_triton.export.upstream import load_upstream_chat
@@ -128,7 +128,7 @@ class EngineSide:
         return Sequence(
             "bench",
             segment.text_ids,
-            reader.prompting(0, "bench", None).speaker_embedding,
+            reader.prompting(0, "bench", None, DEFAULT_PRIORITY).speaker_embedding,
             replace(segment.params, max_new_codes=self.steps),
             finished.append,
         )
