@@ -50,7 +50,7 @@ class EngineConfig:
     exact_batching: bool = True
     threads: int = 0
     default_timeout_ms: int = 600_000
-    stream_idle_timeout_ms: int = 30_000
+    stream_idle_timeout_ms: int = 120_000
 
     def __post_init__(self) -> None:
         _check("max_num_seqs", self.max_num_seqs, 1, 1024)

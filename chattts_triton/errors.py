@@ -89,6 +89,17 @@ class ServerStartError(ChatTTSError):
     error_type = "server_start"
 
 
+def fresh(error: ChatTTSError) -> ChatTTSError:
+    """The same error to be raised anew.
+
+    One that is kept must not be raised itself: its traceback would hold the frames, and so all that
+    they know of, which in turn hold the error.
+    """
+    copy = type(error)(*error.args)
+    copy.model = error.model
+    return copy
+
+
 def shorten(value: object, limit: int = 60) -> str:
     """`repr(value)` for a message: at most `limit` characters, however long the value is."""
     # A long text is cut before it is quoted, so that a huge one costs nothing.

@@ -150,6 +150,10 @@ class Sequence:
         width = len(self.speaker_embedding)
         return np.stack(rows) if rows else np.empty((0, width), dtype=np.float32)
 
+    def drop_hiddens(self) -> None:
+        """Let go of the hidden states, once it has ended and they have been read."""
+        self._hiddens = []
+
     def notify_at(self, num_steps: int, callback: Callable[[], None]) -> None:
         """Have a reader called as soon as so many steps exist, or the sequence has ended.
 

@@ -17,8 +17,6 @@ from chattts_triton.manifest import STREAM_NAME
 
 NUM_SPARE_THREADS = 16  # for the calls by which streams are cancelled while others wait
 
-_PARAMETER = "max_streams"
-
 
 def num_call_threads(repository: Path, environment: Mapping[str, str]) -> int:
     """More threads than `chattts_stream` may hold at the same time.
@@ -31,9 +29,9 @@ def num_call_threads(repository: Path, environment: Mapping[str, str]) -> int:
         environment: What the models will get.
 
     Raises:
-        ModelLoadError: The number of streams is malformed.
+        ModelLoadError: A parameter of the model is malformed.
     """
     config = (repository / STREAM_NAME / "config.pbtxt").read_text(encoding="utf-8")
     parameters = text_format.Parse(config, model_config_pb2.ModelConfig()).parameters
-    wanted = {_PARAMETER: parameters[_PARAMETER].string_value} if _PARAMETER in parameters else {}
-    return read_config(StreamConfig, wanted, environment).max_streams + NUM_SPARE_THREADS
+    values = {name: value.string_value for name, value in parameters.items()}
+    return read_config(StreamConfig, values, environment).max_streams + NUM_SPARE_THREADS

@@ -30,6 +30,7 @@ _POLL_INTERVAL_S = 0.1
 _QUESTION_INTERVAL_S = 1.0  # how often Triton is asked which models should have a stub
 _FIRST_DELAY_S = 0.5
 _MAX_DELAY_S = 30.0
+_MAX_DELAY_AFTER_READY_S = 2.0  # what could serve once is worth another start soon
 _KILL_GRACE_S = 2.0  # Triton counts its exit timeout in whole seconds
 _HEALTHY_AFTER_S = 60.0  # a server that ran so long begins with the first delay again
 _LOGGER = logging.getLogger(__name__)
@@ -110,8 +111,8 @@ class Supervisor:
             else:
                 was_ready = True
                 num_failed_starts = 0
-                if healthy_s >= _HEALTHY_AFTER_S:
-                    delay_s = _FIRST_DELAY_S
+                is_healthy = healthy_s >= _HEALTHY_AFTER_S
+                delay_s = _FIRST_DELAY_S if is_healthy else min(delay_s, _MAX_DELAY_AFTER_READY_S)
             self._pause(delay_s)
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 

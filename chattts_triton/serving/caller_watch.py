@@ -68,7 +68,11 @@ class CallerWatch:
             if self._is_due_for_lingering():
                 for responses, until_s in lingering:
                     self._finish_if_left(responses, until_s)
-            time.sleep(_SPEAKING_CHECK_S if speaking else _LINGERING_CHECK_S)
+            if speaking:
+                time.sleep(_SPEAKING_CHECK_S)
+            else:
+                with self._changed:
+                    self._changed.wait(_LINGERING_CHECK_S)
 
     def _is_due_for_lingering(self) -> bool:
         now_s = time.monotonic()

@@ -11,7 +11,7 @@ import numpy as np
 
 from chattts_triton.constants import MAX_NEW_CODES
 from chattts_triton.engine.sequence import Sequence
-from chattts_triton.errors import ChatTTSError, InvalidRequestError
+from chattts_triton.errors import ChatTTSError, InvalidRequestError, fresh
 from chattts_triton.manifest import Dims
 from chattts_triton.serving.edge import Tensors, column
 from chattts_triton.serving.pending_request import note_sequences
@@ -63,6 +63,7 @@ class CodeStream:
         self._is_closed = False
         self._open_read: tuple[Read, Callable[[], None]] | None = None
         self._num_started = 1
+        self._num_left_behind = 0
         self._last_read_s = time.monotonic()
 
     def submit(self, read: Read, on_due: Callable[[], None]) -> None:
@@ -78,8 +79,20 @@ class CodeStream:
                 )
             if self._open_read is not None:
                 raise InvalidRequestError("STREAM_ID: another read of this stream is open")
+            self._leave_behind(read.segment)
             self._open_read = read, on_due
         self.advance()
+
+    def _leave_behind(self, segment: int) -> None:
+        """Let go of what lies before a segment, which is not read again."""
+        assert self.utterance is not None
+        if segment < self._num_left_behind:
+            wanted = f"{self._num_left_behind} and on: those before it have been read"
+            raise InvalidRequestError.of("SEGMENT", segment, wanted)
+        for left in self.utterance.segments[self._num_left_behind : segment]:
+            if left.codes and left.codes.finish_reason is not None:
+                left.codes.drop_hiddens()
+        self._num_left_behind = segment
 
     def advance(self) -> None:
         """Have the open read answered if that can be done now, and otherwise looked at in time."""
@@ -138,6 +151,8 @@ class CodeStream:
         assert sequence is not None
         note_sequences(self.record, list(utterance.begun))
         reason = sequence.finish_reason  # first, or steps could be missing before the end
+        if sequence.error:  # it may have come since the read was found due
+            raise fresh(sequence.error)
         stop = sequence.num_steps
         outputs = nothing_read(dims) | {
             "REFINED_TEXT": column([utterance.refined_text.encode()], np.object_),

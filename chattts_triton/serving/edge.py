@@ -169,7 +169,8 @@ class TritonEdge:
         """The answer to a request that failed, its text beginning with the model's name."""
         if not isinstance(error, ChatTTSError):
             LOGGER.error("%s: unexpected error", self._spec.name, exc_info=error)
-            error = GenerationError(f"internal error: {error!r}")
+            # Its message may quote what the caller wrote, which is not for the log of a stream.
+            error = GenerationError(f"internal error: {type(error).__name__}")
         text = f"{error.model or self._spec.name}: {error}"
         if self.is_for_stream(request):
             text = f"{error.error_type}{ERROR_TYPE_END}{text}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import queue
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import use_one_torch_thread
 from chattts_triton.engine.sequence import Deadline, Sequence, Stage
-from chattts_triton.errors import InvalidRequestError, ModelLoadError
+from chattts_triton.errors import InvalidRequestError, ModelLoadError, fresh
 from chattts_triton.manifest import Dims, Manifest
 from chattts_triton.sampling_params import SamplingParams
 from chattts_triton.serving.code_stream import CodeStream, CodeStreams, Read, nothing_read
@@ -124,13 +125,13 @@ class GptModel:
     def _answer(self, pending: PendingRequest) -> None:
         try:
             pending.note()
-            if pending.error:
-                raise pending.error
+            if error := pending.error:
+                raise fresh(error)
             response = self._edge.response(
                 pending.request, pending.outputs() | self._common_outputs(len(pending.utterances))
             )
-        except Exception as error:  # noqa: BLE001 - every request must be answered
-            self._refuse(pending, error)
+        except Exception as caught:  # noqa: BLE001 - every request must be answered
+            self._refuse(pending, caught)
         else:
             self._send(pending, response)
         pending.utterances.clear()  # they hold the request that holds them
@@ -177,15 +178,15 @@ class GptModel:
     def _answer_read(self, pending: PendingRequest, stream: CodeStream, read: Read) -> None:
         is_last = True
         try:
-            if stream.error:
-                raise stream.error
+            if error := stream.error:
+                raise fresh(error)
             # From its first chunk on, a segment is so far ahead of its listener that the next one
             # may take its share of the batch.
             stream.begin_behind(read.segment, self._engine.continue_request)
             outputs, is_last = stream.outputs(read, self._dims)
             response = self._edge.response(pending.request, outputs | self._common_outputs(1))
-        except Exception as error:  # noqa: BLE001 - every request must be answered
-            response = self._edge.error_response(error, pending.request)
+        except Exception as caught:  # noqa: BLE001 - every request must be answered
+            response = self._edge.error_response(caught, pending.request)
             self._abandon(stream)
         if is_last:
             self._streams.remove(read.stream_id)
@@ -214,7 +215,10 @@ class GptModel:
         self._engine.check_capacity(int(np.count_nonzero(inputs["NUM_TEXT_IDS"])))
         check_call_size("MAX_NEW_CODES", inputs["MAX_NEW_CODES"].sum(axis=1).tolist())
         timeout_s = pending.request.timeout() / 1e6 or self._config.default_timeout_ms / 1e3
-        deadline = Deadline.after(timeout_s)
+        record = RequestRecord.from_tensor(inputs.get(RECORD.name))
+        # It counts from the arrival of the request, which may have been at another member.
+        arrival_s = record.arrival_s if record else time.monotonic()
+        deadline = Deadline(timeout_s, arrival_s + timeout_s)
         priority = read_queue_priority(self._edge.parameters(pending.request))
         return [
             Utterance(

@@ -71,7 +71,9 @@ class MemberCalls:
 
     def close(self, stream_id: str) -> None:
         """Have a text no longer generated."""
-        self._call(GPT, _read(stream_id, segment=0, cursor=0, min_codes=0), ["NUM_CODES"])
+        # Without the trace: the request may have ended, and its trace with it.
+        inputs = _read(stream_id, segment=0, cursor=0, min_codes=0)
+        self._call(GPT, inputs, ["NUM_CODES"], is_traced=False)
 
     def decode(self, hiddens: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The audio (512 * T - 256,) of hidden states (T, hidden)."""
@@ -84,7 +86,12 @@ class MemberCalls:
         return audio
 
     def _call(
-        self, model: ModelSpec, inputs: Tensors, outputs: list[str] | tuple[str, ...]
+        self,
+        model: ModelSpec,
+        inputs: Tensors,
+        outputs: list[str] | tuple[str, ...],
+        *,
+        is_traced: bool = True,
     ) -> Tensors:
         pb_utils = self._pb_utils
         try:
@@ -95,7 +102,7 @@ class MemberCalls:
                 request_id=self._request_id,
                 timeout=self._timeout_us,
                 parameters=self._parameters,
-                trace=self._trace,
+                **({"trace": self._trace} if is_traced else {}),
             ).exec()
         except pb_utils.TritonModelException as error:  # not even sent
             raise GenerationError(f"{model.name} cannot be called: {error}") from error

@@ -78,7 +78,7 @@ class RequestMetrics:
             self._request_s.observe(record.total_ms / 1000)
             self._characters.add(record.characters)
             self._finish_reasons["length"].add(record.num_cut)
-            self._finish_reasons["stop"].add(record.num_texts - record.num_cut)
+            self._finish_reasons["stop"].add(max(record.num_texts - record.num_cut, 0))
 
 
 class StepStats(Protocol):

@@ -69,5 +69,6 @@ def note_sequences(record: RequestRecord | None, sequences: list[Sequence]) -> N
     if record is None:
         return
     record.steps = sum(s.num_steps for s in sequences if s.stage is Stage.CODE)
-    waits_s = [s.first_step_s - s.arrival_s for s in sequences if s.first_step_s is not None]
-    record.queue_ms = min(waits_s) * 1000 if waits_s else None
+    first_steps_s = [s.first_step_s for s in sequences if s.first_step_s is not None]
+    if first_steps_s:
+        record.queue_ms = (min(first_steps_s) - sequences[0].arrival_s) * 1000

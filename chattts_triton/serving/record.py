@@ -129,6 +129,8 @@ class RequestRecord:
                 raise InvalidRequestError(f"{RECORD.name}: {name} is out of range")
         if values["arrival_s"] > time.monotonic():
             raise InvalidRequestError(f"{RECORD.name}: arrival_s is out of range")
+        if values["outcome"]:
+            raise InvalidRequestError(f"{RECORD.name}: of a request that has ended")
         return cls(**values)
 
 

@@ -87,13 +87,13 @@ class StreamModel:
         self._write(stream, error)
 
     def _serve(self, stream: OpenStream) -> None:
-        error: Exception | None = None
         try:
             with stream.responses:
                 self._speak(stream)
-        except Exception as caught:  # noqa: BLE001 - it has been sent, and is recorded below
-            error = caught
-        self._write(stream, error)
+        except Exception as error:  # noqa: BLE001 - it has been sent, and is recorded here
+            self._write(stream, error)
+        else:
+            self._write(stream, None)
 
     def _speak(self, stream: OpenStream) -> None:
         try:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,23 @@ from chattts_triton.audio import Pcm16Converter
 from chattts_triton.config import StreamConfig
 from chattts_triton.constants import CONTEXT_CODES, SAMPLE_RATE_HZ, SHORT_CONTEXT_CODES
 from chattts_triton.engine.sequence import FinishReason
-from chattts_triton.errors import ChatTTSError, DeadlineExceededError, RequestCancelledError
+from chattts_triton.errors import (
+    ChatTTSError,
+    DeadlineExceededError,
+    GenerationError,
+    InvalidRequestError,
+    RequestCancelledError,
+)
 from chattts_triton.serving.edge import Tensors, column
 from chattts_triton.serving.member_calls import MemberCalls
 from chattts_triton.serving.record import RequestRecord
+from chattts_triton.tensors import GPT
 from chattts_triton.vocoder.chunks import ChunkSchedule
 from chattts_triton.vocoder.segment_stream import SegmentStream
 from chattts_triton.vocoder.trim_stream import TrimStream
 
 Floats = npt.NDArray[np.float32]
+T = TypeVar("T")
 
 # About a quarter of a second. What a text really takes is known only once it has been spoken.
 TYPICAL_CODES_PER_TEXT_ID = 12
@@ -144,9 +152,13 @@ class TextStream:
             read = partial(
                 self._calls.read, self._stream_id, index, cursor, segment.wanted_codes - cursor
             )
-            self._take(segment, self._call(read))
+            try:
+                self._take(segment, self._call(read))
+            except InvalidRequestError as error:  # the caller has no part in a read
+                raise GenerationError(f"the stream cannot be read any more: {error}") from error
+        audio = self._call(lambda: self._calls.decode(segment.window()))
         self._check_life()
-        return segment.cut(self._calls.decode(segment.window()))
+        return segment.cut(audio)
 
     def _take(self, segment: SegmentStream, reply: Tensors) -> None:
         num_codes = int(reply["NUM_CODES"][0, 0])
@@ -154,10 +166,16 @@ class TextStream:
         self._learn(reply["RECORD"])
         self._record.steps += num_codes
         segment.append(reply["HIDDENS"][0, :num_codes])
-        if reason := reply["FINISH_REASON"][0, 0]:
-            segment.end(segment.num_codes)
-            if reason == FinishReason.LENGTH.value.encode():
+        match reply["FINISH_REASON"][0, 0].decode():
+            case "":
+                return
+            case FinishReason.LENGTH.value:
                 self._record.num_cut = 1
+            case FinishReason.STOP.value:
+                pass
+            case other:
+                raise GenerationError(f"a segment ended by {other!r}")
+        segment.end(segment.num_codes)
 
     def _outputs(
         self, prompt: Tensors, audio: Floats, pcm16: Pcm16Converter, *, is_last: bool
@@ -184,7 +202,7 @@ class TextStream:
             record.seed, record.num_texts = found.seed, found.num_texts
             record.characters, record.queue_ms = found.characters, found.queue_ms
 
-    def _call(self, call: Callable[[], Tensors]) -> Tensors:
+    def _call(self, call: Callable[[], T]) -> T:
         """Ask a member, unless it is too late; what fails after `cancel` failed because of it."""
         self._check_life()
         try:
@@ -198,7 +216,9 @@ class TextStream:
         if self._is_cancelled:
             raise RequestCancelledError(f"cancelled after {self._record.steps} steps")
         if time.monotonic() >= self._deadline_s:
-            raise DeadlineExceededError(
-                f"deadline of {round(self._timeout_s * 1000)} ms exceeded "
-                f"after {self._record.steps} steps"
+            limit_ms = round(self._timeout_s * 1000)
+            error = DeadlineExceededError(
+                f"deadline of {limit_ms} ms exceeded after {self._record.steps} steps"
             )
+            error.model = GPT.name  # its steps are what took the time, whoever looks at the clock
+            raise error

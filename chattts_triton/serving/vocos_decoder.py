@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from chattts_triton.audio import to_pcm16
 from chattts_triton.config import VocoderConfig, num_threads, read_config
 from chattts_triton.constants import MAX_NEW_CODES, SAMPLE_RATE_HZ, SAMPLES_PER_CODE
-from chattts_triton.errors import InvalidRequestError
+from chattts_triton.errors import DeadlineExceededError, InvalidRequestError
 from chattts_triton.sampling_params import check_range
 from chattts_triton.serving.edge import (
     ModelArgs,
@@ -117,6 +118,7 @@ class VocosDecoderMember:
         def run(inputs: Tensors, parameters: dict[str, object]) -> Tensors:
             nonlocal record
             record = RequestRecord.from_tensor(inputs.get("RECORD"))
+            _check_deadline(record, request.timeout() / 1e6)
             outputs = self._model.run(inputs, parameters)
             if record:
                 record.audio_s = float(outputs["AUDIO_LENGTH"].sum()) / SAMPLE_RATE_HZ
@@ -137,6 +139,18 @@ class VocosDecoderMember:
     def close(self) -> None:
         """Publish what has been counted."""
         self._metrics.close()
+
+
+def _check_deadline(record: RequestRecord | None, timeout_s: float) -> None:
+    """Do not decode what nobody waits for any more.
+
+    Raises:
+        DeadlineExceededError: The request's time is up.
+    """
+    if record and timeout_s and time.monotonic() >= record.arrival_s + timeout_s:
+        raise DeadlineExceededError(
+            f"deadline of {round(timeout_s * 1000)} ms exceeded after {record.steps} steps"
+        )
 
 
 def _num_codes(segments: list[Floats], pauses: list[int]) -> int:

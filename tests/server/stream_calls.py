@@ -19,6 +19,7 @@ from triton_calls import (
     text_tensors,
 )
 
+from chattts_triton.serving.stream import CALLER_CLOSES
 from chattts_triton.tensors import CHATTTS_STREAM
 
 MODEL = CHATTTS_STREAM.name
@@ -54,6 +55,7 @@ class StreamCall:
         request_id: str = "",
         **options: Any,
     ) -> None:
+        self._closes = bool((parameters or {}).get(CALLER_CLOSES))
         self._responses: queue.Queue[tuple[float, Any, Any]] = queue.Queue()
         self._client = grpcclient.InferenceServerClient(server.grpc_url)
         self._client.start_stream(
@@ -111,12 +113,13 @@ class StreamCall:
     def outcome(self) -> list[Chunk] | Refusal:
         """All that is left of a stream, or the error that it ends with; nothing may follow."""
         chunks: list[Chunk] = []
-        while not chunks or not chunks[-1].is_last:
+        while not chunks or not chunks[-1].finish_reason:
             if isinstance(response := self.next(), Refusal):
                 chunks.clear()
                 break
             chunks.append(response)
-        self._client.stop_stream()  # waits for whatever else would come
+        # Waits for whatever else would come, unless the server is told that the caller ends it.
+        self._client.stop_stream(cancel_requests=self._closes)
         assert self._responses.empty(), "the stream went on behind its end"
         return chunks or response
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from triton_calls import RunningServer, text_tensors
+from triton_calls import Refusal, RunningServer, text_tensors
 
 from chattts_triton.constants import num_audio_samples
+from chattts_triton.serving.record import RequestRecord, to_tensor
 from chattts_triton.tensors import GPT, READ
 
 RESERVED = ("[Stts]", "[Ptts]", "[spk_emb]", "[empty_spk]", "[Sbreak]", "[Pbreak]", "[Ebreak]")
@@ -269,3 +271,16 @@ def test_b_101_preprocess_begins_its_errors_with_its_name(server: RunningServer)
     refusal = server.refusal("preprocess", text_tensors(""))
 
     assert refusal.text.startswith("preprocess: TEXT: got ''")
+
+
+def test_the_decoder_does_not_begin_what_is_too_late(server: RunningServer):
+    record = RequestRecord.begin("late", time.monotonic() - 10)
+    record.steps = 8
+
+    refusal = server.refusal(
+        "vocos_decoder", decoder_inputs(8, 8, RECORD=to_tensor(record, 1)), timeout_us=9_000_000
+    )
+
+    assert refusal == Refusal(
+        "CANCELLED", "vocos_decoder: deadline of 9000 ms exceeded after 8 steps"
+    )

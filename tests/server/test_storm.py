@@ -22,6 +22,7 @@ from tritonclient.utils import InferenceServerException
 from chattts_triton.manifest import PYTHON_MODELS
 from chattts_triton.server.background_server import serve_in_background
 from chattts_triton.server.shared_memory import SHARED_MEMORY, STUB_NAME
+from chattts_triton.serving.stream import CALLER_CLOSES
 
 NUM_CALLS = 2000
 NUM_WARM_UP_CALLS = 200
@@ -97,7 +98,8 @@ class Storm:
 
     def _wish(self, draw: random.Random) -> str:
         wish = draw.choice(WISHES)
-        outcome = wish.speak(self._server, queue_priority=draw.randrange(3))
+        closes = {CALLER_CLOSES: True} if wish.mode and draw.random() < 0.5 else {}
+        outcome = wish.speak(self._server, queue_priority=draw.randrange(3), **closes)
         if isinstance(outcome, Refusal):
             return refused(outcome)
         assert outcome == self._expected[wish], wish

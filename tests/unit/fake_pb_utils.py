@@ -204,7 +204,7 @@ class PbUtils:
         request_id: str,
         timeout: int,
         parameters: dict[str, object],
-        trace: Any,
+        trace: Any = None,
     ) -> _Inference:
         for value in parameters.values():
             if not isinstance(value, bool | int | str):

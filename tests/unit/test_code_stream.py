@@ -322,6 +322,36 @@ def test_the_record_learns_of_the_steps_and_of_the_time_in_the_queue():
     assert record.queue_ms is not None
 
 
+def test_a_sequence_that_fails_after_its_read_was_due_is_no_end_of_a_segment():
+    streamed = Streamed(30)
+    read = streamed.read(0, 0, 5)
+    streamed.step(6)
+    assert streamed.num_due == 1
+    streamed.engine.abort("r")
+    streamed.step(1)
+
+    with pytest.raises(RequestCancelledError) as caught:
+        streamed.outputs(read)
+
+    assert caught.value is not streamed.stream.error  # or its frames would be kept with it
+
+
+def test_a_segment_that_was_read_is_let_go_and_cannot_be_read_again():
+    streamed = Streamed(5, 5)
+    streamed.step(8)
+    streamed.read(0, 0, 50)
+    streamed.begin_behind(0)
+    streamed.step(8)
+    first = streamed.stream.utterance.segments[0].codes
+
+    read = streamed.read(1, 0, 50)
+
+    assert (first.num_steps, len(first.hiddens_between(0, 50))) == (5, 0)
+    assert streamed.outputs(read)["NUM_CODES"].item() == 5
+    with pytest.raises(InvalidRequestError, match=r"^SEGMENT: got 0, wanted '?1 and on"):
+        streamed.read(0, 0, 1)
+
+
 def test_outputs_are_as_declared_whether_there_is_anything_or_not():
     streamed = Streamed(30)
     read = streamed.read(0, 0, 5)

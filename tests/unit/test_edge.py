@@ -185,7 +185,7 @@ def test_a_bug_is_an_internal_error_and_logged_with_its_trace(
     response = edge.error_response(bug, Request())
 
     assert response.error.code == TritonError.INTERNAL
-    assert response.error.message == "vocos_decoder: internal error: KeyError('HIDDENS')"
+    assert response.error.message == "vocos_decoder: internal error: KeyError"
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
@@ -236,7 +236,7 @@ def test_parameters_that_no_stream_passes_on_are_refused(edge: TritonEdge, passe
     [
         (OverloadedError("full"), "overloaded|vocos_decoder: full"),
         (DeadlineExceededError("late"), "deadline_exceeded|vocos_decoder: late"),
-        (KeyError("x"), "generation|vocos_decoder: internal error: KeyError('x')"),
+        (KeyError("x"), "generation|vocos_decoder: internal error: KeyError"),
     ],
 )
 def test_an_error_of_a_streams_call_begins_with_its_type(

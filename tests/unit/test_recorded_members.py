@@ -57,6 +57,9 @@ class Request:
     def parameters(self) -> str:
         return json.dumps(self.sent_parameters)
 
+    def timeout(self) -> int:
+        return 0
+
     def request_id(self) -> str:
         return "r-1"
 

