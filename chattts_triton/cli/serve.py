@@ -51,8 +51,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=_connection_age,
         default=3600,
         metavar="S",
-        help="seconds after which a gRPC connection takes no further call; 0 is never. A client "
-        "that has stopped reading is dropped an hour later.",
+        help="seconds after which a gRPC connection takes no further call; 0 is never",
+    )
+    parser.add_argument(
+        "--connection-grace",
+        type=_connection_grace,
+        default=3600,
+        metavar="S",
+        help="seconds that a call may go on beyond that; a client that has stopped reading is "
+        "dropped then",
     )
     parser.add_argument(
         "--trace-config",
@@ -93,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
             threads=args.threads,
             exit_timeout_s=args.exit_timeout,
             max_connection_age_s=args.max_connection_age,
+            connection_grace_s=args.connection_grace,
             trace_config=tuple(args.trace_config or ()),
             admin_key_file=args.admin_key_file,
             verify_hashes=args.verify_hashes,
@@ -126,6 +134,10 @@ def _port(text: str) -> int:
 
 def _connection_age(text: str) -> int:
     return _integer(text, 0, _MAX_CONNECTION_AGE_S)
+
+
+def _connection_grace(text: str) -> int:
+    return _integer(text, 1, _MAX_CONNECTION_AGE_S)
 
 
 def _positive(text: str) -> int:

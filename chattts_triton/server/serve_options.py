@@ -15,6 +15,7 @@ DEFAULT_GRPC_PORT = 8001
 DEFAULT_METRICS_PORT = 8002
 DEFAULT_EXIT_TIMEOUT_S = 30
 DEFAULT_CONNECTION_AGE_S = 3600
+DEFAULT_CONNECTION_GRACE_S = 3600  # the longest text plays for 50 minutes
 DEFAULT_REPOSITORY = Path("model_repository")
 
 ADMIN_HEADER = "admin-key"  # over HTTP; gRPC wants the prefix below before it
@@ -33,6 +34,7 @@ class ServeOptions:
         threads: Of each session; None leaves it to the configuration of the models.
         exit_timeout_s: How long what is in flight may take once the server is to stop.
         max_connection_age_s: After so long a gRPC connection takes no further call; 0 is for ever.
+        connection_grace_s: How long a call may go on beyond that age, also one that nobody reads.
         trace_config: Settings of Triton's tracing, each as tritonserver takes it.
         verify_hashes: Compare every file with the manifest, not only its size.
     """
@@ -46,6 +48,7 @@ class ServeOptions:
     threads: int | None = None
     exit_timeout_s: int = DEFAULT_EXIT_TIMEOUT_S
     max_connection_age_s: int = DEFAULT_CONNECTION_AGE_S
+    connection_grace_s: int = DEFAULT_CONNECTION_GRACE_S
     trace_config: tuple[str, ...] = ()
     start_timeout_s: float = 600.0
     admin_key_file: Path | None = None

@@ -27,9 +27,6 @@ _PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _STUB_LIBRARY = re.compile(rb"libpython(\d+\.\d+)\.so")
 _MISSING_LIBRARY = re.compile(r"error while loading shared libraries: ([^:\s]+): (.*)")
 _STUB_TIMEOUT_S = 20.0
-# What a call may take on a connection that is too old for the next one: more than the longest text
-# takes to be played, 50 minutes.
-_CONNECTION_GRACE_S = 3600
 # A client whose machine has gone answers no ping; gRPC would ask only after 2 hours.
 _KEEPALIVE_TIME_S = 60
 _KEEPALIVE_TIMEOUT_S = 20
@@ -200,7 +197,7 @@ def _connection_arguments(options: ServeOptions) -> list[str]:
     if options.max_connection_age_s:
         arguments += [
             f"--grpc-max-connection-age={options.max_connection_age_s * 1000}",
-            f"--grpc-max-connection-age-grace={_CONNECTION_GRACE_S * 1000}",
+            f"--grpc-max-connection-age-grace={options.connection_grace_s * 1000}",
         ]
     return arguments
 

@@ -31,7 +31,8 @@ class MemberCalls:
     Args:
         pb_utils: Triton's module of that name.
         ensemble: The name of the set.
-        request: The request that is served; its id and its trace are passed on.
+        request: The request that is served; its id is passed on. Its trace is not: Triton lets go
+            of it as soon as `execute` has returned, and dies of a call that names it then.
         parameters: The caller's parameters.
         timeout_s: What every call is sent as its timeout.
 
@@ -50,7 +51,6 @@ class MemberCalls:
         self._pb_utils = pb_utils
         self._ensemble = ensemble
         self._request_id = request.request_id()
-        self._trace = request.trace()
         self._parameters = {STREAM_PARAMETER: json.dumps(parameters)}
         self._timeout_us = max(1, round(timeout_s * 1e6))
 
@@ -71,9 +71,7 @@ class MemberCalls:
 
     def close(self, stream_id: str) -> None:
         """Have a text no longer generated."""
-        # Without the trace: the request may have ended, and its trace with it.
-        inputs = _read(stream_id, segment=0, cursor=0, min_codes=0)
-        self._call(GPT, inputs, ["NUM_CODES"], is_traced=False)
+        self._call(GPT, _read(stream_id, segment=0, cursor=0, min_codes=0), ["NUM_CODES"])
 
     def decode(self, hiddens: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The audio (512 * T - 256,) of hidden states (T, hidden)."""
@@ -86,12 +84,7 @@ class MemberCalls:
         return audio
 
     def _call(
-        self,
-        model: ModelSpec,
-        inputs: Tensors,
-        outputs: list[str] | tuple[str, ...],
-        *,
-        is_traced: bool = True,
+        self, model: ModelSpec, inputs: Tensors, outputs: list[str] | tuple[str, ...]
     ) -> Tensors:
         pb_utils = self._pb_utils
         try:
@@ -102,7 +95,6 @@ class MemberCalls:
                 request_id=self._request_id,
                 timeout=self._timeout_us,
                 parameters=self._parameters,
-                **({"trace": self._trace} if is_traced else {}),
             ).exec()
         except pb_utils.TritonModelException as error:  # not even sent
             raise GenerationError(f"{model.name} cannot be called: {error}") from error

@@ -154,6 +154,14 @@ class RunningServer:
         assert samples, f"{name}: no such metric"
         return sum(float(sample) for sample in samples)
 
+    def sample(self, name: str) -> float:
+        """One sample, by its name and labels as they are written."""
+        url = f"http://{self.metrics_url}/metrics"
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as page:
+            lines = page.read().decode().splitlines()
+        (found,) = (line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} "))
+        return float(found)
+
     def assert_alive(self) -> None:
         """The next request succeeds."""
         assert len(self.speak_one("你好", SEED=1, MAX_NEW_TOKENS=1).samples) == 256

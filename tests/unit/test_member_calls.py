@@ -63,15 +63,13 @@ def test_the_members_of_the_streams_own_set_are_called(triton: PbUtils, set_name
     assert [call.model for call in triton.calls] == [f"{prefix}{model}" for model in MODELS]
 
 
-def test_every_call_has_the_timeout_the_id_and_the_trace_of_the_request(triton: PbUtils):
+def test_every_call_has_the_timeout_and_the_id_of_the_request_and_not_its_trace(triton: PbUtils):
     call_each(calls_of(triton))
 
     assert len(triton.calls) == len(MODELS)
     for call in triton.calls:
         assert (call.timeout_us, call.request_id) == (12_500_000, "r-9")
-    # One closes the stream, perhaps when the request and its trace are gone.
-    assert [call.trace for call in triton.calls].count("trace of r-9") == len(MODELS) - 1
-    assert [call.trace for call in triton.calls if call.outputs == ("NUM_CODES",)] == [None]
+        assert call.trace is None  # Triton has let go of the request's by then
 
 
 def test_a_timeout_too_short_to_be_sent_is_not_none(triton: PbUtils):
