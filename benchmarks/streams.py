@@ -2,8 +2,8 @@
 
 Time to first audio of each mode against upstream's own stream of the same text; the joined stream
 against the audio of one call; whether play-out would run dry; how soon a cancelled stream has left
-its slot; the first request after the start against the tenth; and how soon the server is back when
-a process of it was killed.
+its slot; the slots in use after a storm of calls; the first request after the start against the
+tenth; and how soon the server is back when a process of it was killed.
 Usage: python benchmarks/streams.py [--rounds N]
 """
 
@@ -13,12 +13,16 @@ import argparse
 import json
 import logging
 import os
+import random
 import statistics
 import sys
 import threading
 import time
+import urllib.request
 import warnings
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +47,9 @@ PRECISION = "int8"
 NUM_CODES = 300
 UPSTREAM_CHUNK_SAMPLES = 12_000  # its `stream_speed`, of a stream that does not end at once
 WAIT_S = 60.0
+STORM_KINDS = ("call", "stream", "left", "late")
+NUM_STORM_CALLS = 120
+NUM_STORM_CLIENTS = 12
 
 
 def upstream_first_audio_s(chat: Any, seed: int) -> float | None:
@@ -187,6 +194,39 @@ def measure_recovery(
     return found
 
 
+def storm(server: BackgroundServer, client: ChatTTSClient) -> dict[str, Any]:
+    """Calls and streams that end, are cancelled or run out of time; and the slots that are left."""
+    draw = random.Random(1)
+    kinds = [draw.choice(STORM_KINDS) for _ in range(NUM_STORM_CALLS)]
+    with ThreadPoolExecutor(NUM_STORM_CLIENTS) as pool:
+        outcomes = Counter(pool.map(lambda kind: storm_call(client, kind), kinds))
+    time.sleep(1)  # until the gauges are published
+    slots, used = (gauge(server, f"chattts_slots{suffix}") for suffix in ("", "_used"))
+    return {"outcomes": dict(sorted(outcomes.items())), "slots": slots, "slots_used": used}
+
+
+def storm_call(client: ChatTTSClient, kind: str) -> str:
+    try:
+        match kind:
+            case "call":
+                client.synthesize("你好", seed=1, max_new_tokens=20)
+            case "stream":
+                list(client.stream("你好", seed=1, max_new_tokens=40))
+            case "left":
+                next(client.stream(TEXT, seed=1, mode="low_latency"))
+            case "late":
+                client.synthesize(TEXT, seed=1, timeout_s=0.3)
+    except ChatTTSClientError as error:
+        return error.error_type
+    return "left" if kind == "left" else "answered"
+
+
+def gauge(server: BackgroundServer, name: str) -> int:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return int(sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{")))
+
+
 def note_error(call: Callable[[], object], errors_s: list[float]) -> None:
     try:
         call()
@@ -216,11 +256,14 @@ def measure(rounds: int) -> dict[str, Any]:
         "machine": describe_machine(),
         "precision": PRECISION,
     }
+    began_s = time.perf_counter()
     with serve_in_background(repository) as server, ChatTTSClient(server.grpc) as client:
+        result["start_s"] = time.perf_counter() - began_s
         result["warm_up"] = measure_warm_up(client)
         chat = load_upstream_chat(CHECKPOINT)
         result |= measure_modes(client, chat, rounds)
         del chat
+        result["storm"] = storm(server, client)
         result["recovery"] = measure_recovery(server, client)
     result["cancel"] = measure_cancel(rounds, repository)
     return result
@@ -244,6 +287,8 @@ def as_table(result: dict[str, Any]) -> str:
         )
     lines += [
         "",
+        f"start of the server: {result['start_s']:.2f} s",
+        "",
         "| killed process | error after s | next answer after s |",
         "| --- | --- | --- |",
         *(
@@ -254,6 +299,11 @@ def as_table(result: dict[str, Any]) -> str:
         f"The first call that is given the slot of a cancelled stream begins "
         f"{cancel['freed_s'] * 1e3:.0f} ms after the cancel; a step takes "
         f"{cancel['step_s'] * 1e3:.1f} ms.",
+        "",
+        f"After {sum(result['storm']['outcomes'].values())} calls and streams by "
+        f"{NUM_STORM_CLIENTS} clients "
+        f"({', '.join(f'{n} {way}' for way, n in result['storm']['outcomes'].items())}) "
+        f"{result['storm']['slots_used']} of {result['storm']['slots']} slots are in use.",
         "",
         f"The first request of a server takes {warm_up['ratio']:.2f} times as long as the tenth.",
     ]

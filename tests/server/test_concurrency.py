@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +23,9 @@ TEXTS = [
     "Yes",
     "第一个例子是，The book is interesting。",
 ]
+
+
+SETTLED_S = 0.5
 
 
 def speak_at(server: RunningServer, delay_s: float, text: str, options: dict[str, Any]) -> Speech:
@@ -143,6 +147,10 @@ def answer(server: RunningServer, text: str, options: dict[str, Any]) -> Speech 
 
 
 def num_successes(server: RunningServer) -> int:
-    statistics = server.client.get_inference_statistics("chattts").model_stats[0]
-    count: int = statistics.inference_stats.success.count
+    """Triton counts a call when it has let go of it, somewhat later than the answer comes."""
+    count, since_s = -1, time.monotonic()
+    while time.monotonic() - since_s < SETTLED_S:
+        statistics = server.client.get_inference_statistics("chattts").model_stats[0]
+        if statistics.inference_stats.success.count != count:
+            count, since_s = statistics.inference_stats.success.count, time.monotonic()
     return count
