@@ -44,9 +44,10 @@ class Deadline:
     at_s: float  # time.monotonic()
 
     @classmethod
-    def after(cls, timeout_s: float) -> Deadline:
-        """The deadline of a request that has just come."""
-        return cls(timeout_s, time.monotonic() + timeout_s)
+    def after(cls, timeout_s: float, arrival_s: float | None = None) -> Deadline:
+        """That of a request that came at `arrival_s`, by `time.monotonic()`, or has just come."""
+        since_s = time.monotonic() if arrival_s is None else arrival_s
+        return cls(timeout_s, since_s + timeout_s)
 
 
 class _Reader(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import queue
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -217,8 +216,7 @@ class GptModel:
         timeout_s = pending.request.timeout() / 1e6 or self._config.default_timeout_ms / 1e3
         record = RequestRecord.from_tensor(inputs.get(RECORD.name))
         # It counts from the arrival of the request, which may have been at another member.
-        arrival_s = record.arrival_s if record else time.monotonic()
-        deadline = Deadline(timeout_s, arrival_s + timeout_s)
+        deadline = Deadline.after(timeout_s, record.arrival_s if record else None)
         priority = read_queue_priority(self._edge.parameters(pending.request))
         return [
             Utterance(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from contextlib import suppress
@@ -23,7 +22,6 @@ from chattts_triton.serving.text_stream import Mode, TextStream
 from chattts_triton.tensors import CHATTTS_STREAM, MODE
 from chattts_triton.text.cleaner import decode_text
 
-LOGGER = logging.getLogger(__name__)
 CALLER_CLOSES = "caller_closes"  # a parameter of a request
 
 
