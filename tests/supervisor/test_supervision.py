@@ -20,10 +20,12 @@ from serving_harness import (
 from tritonclient.utils import InferenceServerException
 
 from chattts_triton.errors import ServerStartError
+from chattts_triton.manifest import PYTHON_MODELS
 from chattts_triton.server.background_server import BackgroundServer, serve_in_background
 from chattts_triton.server.shared_memory import is_running
 
 RESTART_TIMEOUT_S = 15.0
+BACK_SOON_S = 8.0
 UNLOAD_ALL = '{"parameters": {"unload_dependents": true}}'
 
 
@@ -59,6 +61,17 @@ def test_a_killed_tritonserver_is_started_again_on_the_same_ports(
     assert server.endpoints == before
     assert infer(server, "again") == "again"
     assert not tree.has_processes()
+
+
+def test_each_process_killed_in_turn_is_back_as_soon_as_the_first(server: BackgroundServer) -> None:
+    for name in (*PYTHON_MODELS, "tritonserver"):
+        tree = ProcessTree.of(server.process.pid)
+        (tree.server if name == "tritonserver" else tree.stubs[name]).kill()
+
+        # A pause that went on doubling would have come to 8 s for the last one.
+        server.wait_until_ready(BACK_SOON_S)
+
+        assert infer(server, name) == name
 
 
 def test_shared_memory_does_not_grow_over_restarts(server: BackgroundServer) -> None:
