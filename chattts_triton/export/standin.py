@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -36,6 +37,19 @@ DVAE_GROUPS = 2
 END_CODE_MAGNITUDE = 1.93
 
 Tensors = dict[str, torch.Tensor]
+
+
+class GptDims(Protocol):
+    """The dims that `gpt/config.json` tells."""
+
+    @property
+    def hidden_size(self) -> int: ...  # noqa: D102
+    @property
+    def intermediate_size(self) -> int: ...  # noqa: D102
+    @property
+    def num_layers(self) -> int: ...  # noqa: D102
+    @property
+    def num_heads(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -344,7 +358,8 @@ def _convnext_block(draw: _Draw, dim: int, intermediate: int, scale_name: str) -
     }
 
 
-def _gpt_config(dims: StandinDims) -> dict[str, object]:
+def gpt_config(dims: GptDims, num_text_tokens: int, vocab_size: int) -> dict[str, object]:
+    """What `gpt/config.json` holds."""
     return {
         "architectures": ["LlamaModel"],
         "attention_bias": False,
@@ -362,7 +377,7 @@ def _gpt_config(dims: StandinDims) -> dict[str, object]:
         "num_audio_tokens": NUM_AUDIO_TOKENS,
         "num_hidden_layers": dims.num_layers,
         "num_key_value_heads": dims.num_heads,
-        "num_text_tokens": NUM_TEXT_TOKENS,
+        "num_text_tokens": num_text_tokens,
         "num_vq": NUM_VQ,
         "pretraining_tp": 1,
         "rms_norm_eps": 1e-06,
@@ -374,12 +389,12 @@ def _gpt_config(dims: StandinDims) -> dict[str, object]:
         "torch_dtype": "float32",
         "transformers_version": "4.41.2",
         "use_cache": False,
-        "vocab_size": dims.vocab_size,
+        "vocab_size": vocab_size,
     }
 
 
 def _write_texts(dims: StandinDims, staging: Path) -> None:
-    config = json.dumps(_gpt_config(dims), indent=2) + "\n"
+    config = json.dumps(gpt_config(dims, NUM_TEXT_TOKENS, dims.vocab_size), indent=2) + "\n"
     _below(staging, checkpoint.GPT_CONFIG).write_text(config, encoding="utf-8")
     for name, content in tokenizer_files().items():
         _below(staging, f"asset/tokenizer/{name}").write_text(content, encoding="utf-8")

@@ -1,13 +1,15 @@
 """A WordPiece tokenizer in the layout of ChatTTS's `asset/tokenizer/`, with a vocabulary of ours.
 
-Ids 0..103 and 21128..21177, the flags of every special token, and the truncation and padding to
-256 that the published tokenizer.json carries are as published; the ids between are not.
+The flags of every special token, and the truncation and padding to 256 that the published
+tokenizer.json carries are as published. So are ids 0..103 and 21128..21177 of the stand-in's
+vocabulary; the ids between are not.
 """
 
 from __future__ import annotations
 
 import json
 import string
+from dataclasses import dataclass
 from typing import Any
 
 NUM_BASE_TOKENS = 21128
@@ -19,17 +21,32 @@ SPECIAL_TOKENS = (
     *(f"[{name}_{i}]" for name, count in _NUMBERED_TOKENS.items() for i in range(count)),
 )
 
-_BERT_TOKENS = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
+_BERT_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CHINESE_PUNCTUATION = "，。、！？；：（）《》“”‘’…—"
 _FIRST_HAN, _LAST_HAN = 0x4E00, 0x9FA5
 _MAX_LENGTH = 256
 
 
-def tokenizer_files() -> dict[str, str]:
-    """File name under `asset/tokenizer/` to its content."""
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a tokenizer knows besides the special tokens, whose ids follow.
+
+    Attributes:
+        pieces: WordPiece's vocabulary, the tokens of BERT among it; the ids count from 0.
+        words: Matched as whole words only, whatever pieces they hold; their ids follow the pieces'.
+    """
+
+    pieces: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+
+def tokenizer_files(vocabulary: Vocabulary | None = None) -> dict[str, str]:
+    """File name under `asset/tokenizer/` to its content; the stand-in's vocabulary by default."""
+    known = vocabulary or _standin_vocabulary()
+    added = _added_tokens(known)
     return {
-        "tokenizer.json": _to_json(_tokenizer()),
-        "tokenizer_config.json": _to_json(_tokenizer_config()),
+        "tokenizer.json": _to_json(_tokenizer(known, added)),
+        "tokenizer_config.json": _to_json(_tokenizer_config(added)),
         "special_tokens_map.json": _to_json(_special_tokens_map()),
     }
 
@@ -38,35 +55,46 @@ def _to_json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _vocabulary() -> dict[str, int]:
+def _standin_vocabulary() -> Vocabulary:
     alphanumerics = string.digits + string.ascii_lowercase
-    tokens = [
-        *(_BERT_TOKENS.get(i, f"[unused{i}]") for i in range(104)),
+    pieces = [f"[unused{i}]" for i in range(104)]
+    pieces[0], pieces[100:] = _BERT_TOKENS[0], _BERT_TOKENS[1:]
+    pieces += [
         *string.punctuation,
         *alphanumerics,
         *_CHINESE_PUNCTUATION,
         *(f"##{character}" for character in alphanumerics),
         *(chr(point) for point in range(_FIRST_HAN, _LAST_HAN + 1)),
     ]
-    tokens += [f"[unused{i}]" for i in range(100, 100 + NUM_BASE_TOKENS - len(tokens))]
-    return {token: i for i, token in enumerate(tokens)}
+    pieces += [f"[unused{i}]" for i in range(100, 100 + NUM_BASE_TOKENS - len(pieces))]
+    return Vocabulary(tuple(pieces))
 
 
-def _added_tokens() -> dict[int, str]:
-    return _BERT_TOKENS | {NUM_BASE_TOKENS + i: token for i, token in enumerate(SPECIAL_TOKENS)}
+def _added_tokens(vocabulary: Vocabulary) -> dict[str, dict[str, Any]]:
+    """By id: what is matched before WordPiece cuts the rest."""
+    tokens = [
+        *((vocabulary.pieces.index(token), token) for token in _BERT_TOKENS),
+        *enumerate((*vocabulary.words, *SPECIAL_TOKENS), start=len(vocabulary.pieces)),
+    ]
+    return {str(i): _flags(token, is_word=token in vocabulary.words) for i, token in tokens}
 
 
-def _flags(token: str) -> dict[str, Any]:
+def _flags(token: str, *, is_word: bool) -> dict[str, Any]:
+    # A word is looked for in the normalised text, so that its letter case does not matter.
+    return _matching(token, is_word=is_word) | {"special": not is_word}
+
+
+def _matching(token: str, *, is_word: bool = False) -> dict[str, Any]:
     return {
         "content": token,
         "lstrip": False,
-        "normalized": False,
+        "normalized": is_word,
         "rstrip": False,
-        "single_word": False,
+        "single_word": is_word,
     }
 
 
-def _tokenizer() -> dict[str, Any]:
+def _tokenizer(vocabulary: Vocabulary, added: dict[str, dict[str, Any]]) -> dict[str, Any]:
     cls, sep = ({"SpecialToken": {"id": f"[{name}]", "type_id": 0}} for name in ("CLS", "SEP"))
     first, second = ({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB"))
     return {
@@ -85,9 +113,7 @@ def _tokenizer() -> dict[str, Any]:
             "pad_type_id": 0,
             "pad_token": "[PAD]",
         },
-        "added_tokens": [
-            {"id": i, **_flags(token), "special": True} for i, token in _added_tokens().items()
-        ],
+        "added_tokens": [{"id": int(i), **flags} for i, flags in added.items()],
         "normalizer": {
             "type": "BertNormalizer",
             "clean_text": True,
@@ -101,9 +127,8 @@ def _tokenizer() -> dict[str, Any]:
             "single": [cls, first, sep],
             "pair": [cls, first, sep, second, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
             "special_tokens": {
-                token: {"id": token, "ids": [i], "tokens": [token]}
-                for i, token in _BERT_TOKENS.items()
-                if token in ("[CLS]", "[SEP]")
+                token: {"id": token, "ids": [vocabulary.pieces.index(token)], "tokens": [token]}
+                for token in ("[CLS]", "[SEP]")
             },
         },
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
@@ -112,16 +137,14 @@ def _tokenizer() -> dict[str, Any]:
             "unk_token": "[UNK]",
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": 100,
-            "vocab": _vocabulary(),
+            "vocab": {piece: i for i, piece in enumerate(vocabulary.pieces)},
         },
     }
 
 
-def _tokenizer_config() -> dict[str, Any]:
+def _tokenizer_config(added: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {
-        "added_tokens_decoder": {
-            str(i): {**_flags(token), "special": True} for i, token in _added_tokens().items()
-        },
+        "added_tokens_decoder": added,
         "additional_special_tokens": list(SPECIAL_TOKENS),
         "clean_up_tokenization_spaces": True,
         "cls_token": "[CLS]",
@@ -149,6 +172,6 @@ def _tokenizer_config() -> dict[str, Any]:
 def _special_tokens_map() -> dict[str, Any]:
     named = ("cls", "mask", "pad", "sep", "unk")
     return {
-        "additional_special_tokens": [_flags(token) for token in SPECIAL_TOKENS],
-        **{f"{name}_token": _flags(f"[{name.upper()}]") for name in named},
+        "additional_special_tokens": [_matching(token) for token in SPECIAL_TOKENS],
+        **{f"{name}_token": _matching(f"[{name.upper()}]") for name in named},
     }

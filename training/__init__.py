@@ -1,0 +1,1 @@
+"""Trains the demonstration voice from scratch: corpus, Vocos, DVAE, GPT and mel decoder."""

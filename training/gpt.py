@@ -1,0 +1,247 @@
+"""Stage: GPT, embeddings and mel decoder together, from text to codes to mel spectrogram.
+
+Three things are learned at once from the same hidden states: the next codes, the phone that is
+being said, which shows attention early where in the text it is, and the mel spectrogram. A few
+lines a step teach the other generation, which refines a text: it copies its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from chattts_triton.constants import FRAMES_PER_CODE, NUM_VQ
+from training.corpus import PHONES
+from training.dataset import COEF, Dataset, fingerprint
+from training.modules import END_CODE, NUM_CODES, Dims, Embed, Gpt, MelDecoder
+from training.speakers import drawn_vector
+from training.tokens import Tokens
+from training.trainer import Plan, Schedule, train
+
+_TOKENS_PER_BATCH = 2000
+_COPIES_PER_BATCH = 4
+# The shortest quarter of the lines at first, all of them after 15 % of the steps.
+_FIRST_SHARE = 0.25
+_SHORT_FIRST = 0.15
+_MAX_MEL_CROP_CODES = 64
+_CODE_NOISE = 0.1
+_PHONE_WEIGHT = 0.3
+_MEL_WEIGHT = 0.5
+_COPY_WEIGHT = 0.1
+# The first stage of each quantiser carries the sound, the second its detail.
+_BOOK_WEIGHTS = (1.4, 0.6, 1.4, 0.6)
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Lines of similar length, padded at the end.
+
+    Attributes:
+        prompts: (B, P) int64 text ids, right-aligned, with zeros before them.
+        prompt_lengths: (B,) int64.
+        speakers: (B, H) vectors of length 1.
+        codes: (B, T, 4) int64.
+        num_codes: (B,) int64.
+        phones: (B, T) int64, `_IGNORED` beyond the end.
+        crop_starts: (B,) int64; from there `mel` shows `crop` codes.
+        mel: (B, 100, 2 crop) float32.
+        copies: (C, L) int64 text ids of the refinement.
+        copied: (C, L) int64: the id that follows each, `_IGNORED` in the prompt.
+    """
+
+    prompts: Tensor
+    prompt_lengths: Tensor
+    speakers: Tensor
+    codes: Tensor
+    num_codes: Tensor
+    phones: Tensor
+    crop_starts: Tensor
+    mel: Tensor
+    copies: Tensor
+    copied: Tensor
+
+
+class GptStage(nn.Module):
+    """Cross-entropy of codes and phones, L1 of the mel spectrogram, cross-entropy of copies."""
+
+    def __init__(self, dims: Dims, dataset: Path) -> None:
+        super().__init__()
+        self._tokens = Tokens()
+        self._dataset = Dataset.open(dataset)
+        self._hidden_size = dims.hidden_size
+        self.gpt = Gpt(dims)
+        self.embed = Embed(dims, self._tokens.count)
+        self.decoder = MelDecoder(dims)
+        self.decoder.coef.copy_(torch.from_numpy(np.load(dataset / COEF)))
+        self.phone_head = nn.Linear(dims.hidden_size, len(PHONES))
+        self._prompts = [
+            self._tokens.speech_prompt(line.text, line.speed) for line in self._dataset.lines
+        ]
+        self._lengths = self._dataset.num_codes + [len(prompt) for prompt in self._prompts]
+
+    def batch(self, generator: torch.Generator, progress: float) -> Batch:
+        """Lines of similar length, about 2,000 steps in all, every line as likely as any.
+
+        Only short lines come at first: where in the text one is, is learned from them.
+        """
+        rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+        jittered = self._lengths * rng.uniform(0.9, 1.1, len(self._lengths))
+        share = min(1.0, _FIRST_SHARE + progress * (1 - _FIRST_SHARE) / _SHORT_FIRST)
+        order = np.argsort(jittered)[: round(share * len(jittered))]
+        steps = np.cumsum(self._lengths[order])
+        position = np.searchsorted(steps, rng.uniform(0, steps[-1]))
+        picked: list[int] = []
+        longest = 0
+        for line in order[: position + 1][::-1]:
+            longest = max(longest, int(self._lengths[line]))
+            if picked and longest * (len(picked) + 1) > _TOKENS_PER_BATCH:
+                break
+            picked.append(int(line))
+        return self._collated(picked, rng, generator)
+
+    def _collated(
+        self, picked: list[int], rng: np.random.Generator, generator: torch.Generator
+    ) -> Batch:
+        data = self._dataset
+        num_codes = data.num_codes[picked]
+        crop = min(_MAX_MEL_CROP_CODES, int(num_codes.min()))
+        width = max(len(self._prompts[line]) for line in picked)
+        prompts = np.zeros((len(picked), width), dtype=np.int64)
+        codes = np.zeros((len(picked), num_codes.max(), NUM_VQ), dtype=np.int64)
+        phones = np.full(codes.shape[:2], _IGNORED, dtype=np.int64)
+        crop_starts = rng.integers(0, num_codes - crop + 1)
+        mel = []
+        for row, line in enumerate(picked):
+            prompt, start = self._prompts[line], int(data.starts[line])
+            end = start + int(num_codes[row])
+            prompts[row, width - len(prompt) :] = prompt
+            codes[row, : num_codes[row]] = data.codes[start:end]
+            phones[row, : num_codes[row]] = data.phones[start:end]
+            first = FRAMES_PER_CODE * (start + int(crop_starts[row]))
+            mel.append(data.mel[first : first + FRAMES_PER_CODE * crop].T)
+        voices = [data.lines[line].voice for line in picked]
+        copies, copied = self._copies(rng)
+        return Batch(
+            prompts=torch.from_numpy(prompts),
+            prompt_lengths=torch.tensor([len(self._prompts[line]) for line in picked]),
+            speakers=torch.stack([drawn_vector(v, self._hidden_size, generator) for v in voices]),
+            codes=torch.from_numpy(codes),
+            num_codes=torch.from_numpy(num_codes),
+            phones=torch.from_numpy(phones),
+            crop_starts=torch.from_numpy(crop_starts),
+            mel=torch.from_numpy(np.stack(mel).astype(np.float32)),
+            copies=copies,
+            copied=copied,
+        )
+
+    def _copies(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        rows, targets = [], []
+        for line in rng.integers(len(self._dataset.lines), size=_COPIES_PER_BATCH):
+            text = self._dataset.lines[line].text
+            tags = "".join(
+                f"[{name}_{rng.integers(count)}]"
+                for name, count in (("oral", 10), ("laugh", 3), ("break", 8))
+                if rng.random() < 0.5
+            )
+            prompt = self._tokens.refinement_prompt(text, tags)
+            out = [*self._tokens.ids(text), self._tokens.text_end]
+            rows.append(torch.tensor([*prompt, *out[:-1]]))
+            targets.append(torch.tensor([_IGNORED] * (len(prompt) - 1) + out))
+        return (
+            nn.utils.rnn.pad_sequence(rows, batch_first=True),
+            nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=_IGNORED),
+        )
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Loss over one batch."""
+        device = self.gpt.norm.weight.device
+        batch = Batch(**{name: value.to(device) for name, value in vars(batch).items()})
+        with torch.autocast(device.type, torch.bfloat16):
+            hiddens, wanted = self._hiddens(batch)
+            code_loss = _code_loss(self.embed.code_logits(hiddens), wanted)
+            phone_loss = functional.cross_entropy(
+                self.phone_head(hiddens[:, :-1]).float().flatten(0, 1),
+                batch.phones.flatten(),
+                ignore_index=_IGNORED,
+            )
+            mel_loss = self._mel_loss(hiddens, batch)
+            copy_loss = functional.cross_entropy(
+                self.embed.head_text(self.gpt(self.embed.emb_text(batch.copies)))
+                .float()
+                .flatten(0, 1),
+                batch.copied.flatten(),
+                ignore_index=_IGNORED,
+            )
+        books = code_loss.detach().tolist()
+        loss = (
+            (code_loss * code_loss.new_tensor(_BOOK_WEIGHTS)).mean()
+            + _PHONE_WEIGHT * phone_loss
+            + _MEL_WEIGHT * mel_loss
+            + _COPY_WEIGHT * copy_loss
+        )
+        return loss, {
+            "code": sum(books) / NUM_VQ,
+            "phone": phone_loss.item(),
+            "mel": mel_loss.item(),
+            "copy": copy_loss.item(),
+        }
+
+    def _hiddens(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """States that predict each code and the end, (B, T + 1, H), and what they should predict.
+
+        Prompts of one batch differ in length; each line is moved so that its codes follow its
+        prompt, and what is before and behind is padding that nothing looks at.
+        """
+        width = batch.prompts.shape[1]
+        text = self.embed.emb_text(batch.prompts)
+        is_speaker = (batch.prompts == self._tokens.speaker)[..., None]
+        text = torch.where(is_speaker, batch.speakers[:, None].to(text.dtype), text)
+        noisy = torch.where(
+            torch.rand(batch.codes.shape, device=text.device) < _CODE_NOISE,
+            torch.randint(NUM_CODES, batch.codes.shape, device=text.device),
+            batch.codes,
+        )
+        x = torch.cat([text, self.embed.code_embedding(noisy)], dim=1)
+        padding = width - batch.prompt_lengths
+        places = torch.arange(x.shape[1], device=x.device) + padding[:, None]
+        x = x.gather(1, places.clamp(max=x.shape[1] - 1)[..., None].expand_as(x))
+        first = batch.prompt_lengths[:, None] - 1
+        num_steps = batch.codes.shape[1] + 1
+        steps = first + torch.arange(num_steps, device=x.device)
+        states = self.gpt(x)
+        hiddens = states.gather(1, steps[..., None].expand(-1, -1, states.shape[-1]))
+        wanted = functional.pad(batch.codes, (0, 0, 0, 1))
+        number = torch.arange(num_steps, device=x.device)[None, :, None]
+        ends = batch.num_codes[:, None, None]
+        wanted = wanted.masked_fill(number == ends, END_CODE).masked_fill(number > ends, _IGNORED)
+        return hiddens, wanted
+
+    def _mel_loss(self, hiddens: Tensor, batch: Batch) -> Tensor:
+        crop = batch.mel.shape[-1] // FRAMES_PER_CODE
+        steps = batch.crop_starts[:, None] + torch.arange(crop, device=hiddens.device)
+        shown = hiddens.gather(1, steps[..., None].expand(-1, -1, hiddens.shape[-1]))
+        error = (self.decoder(shown).float() - batch.mel) / self.decoder.coef
+        return error.abs().mean()
+
+
+def _code_loss(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Cross-entropy of each codebook: (4,)."""
+    losses = functional.cross_entropy(
+        logits.float().flatten(0, -2), wanted.flatten(), ignore_index=_IGNORED, reduction="none"
+    ).view(-1, NUM_VQ)
+    return losses.sum(0) / (wanted[..., 0] != _IGNORED).sum()
+
+
+def train_gpt(dataset: Path, schedule: Schedule, directory: Path) -> GptStage:
+    """Train to the end of the schedule."""
+    plan = Plan("gpt", schedule, fingerprint(dataset), directory)
+    stage = train(plan, partial(GptStage, Dims(), dataset))
+    assert isinstance(stage, GptStage)
+    return stage

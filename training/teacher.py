@@ -1,0 +1,244 @@
+"""The teacher: Debian's flite speaks a text of the domain, with pauses that the text sets.
+
+Owns the respelling of letters, the marks of a pause, the level and the noise floor. Knows
+nothing of tokens, codes or models.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from string import ascii_lowercase
+
+import numpy as np
+import numpy.typing as npt
+from scipy.io import wavfile
+from scipy.signal import resample_poly
+
+from chattts_triton.constants import SAMPLE_RATE_HZ, SAMPLES_PER_CODE
+from training.domain import WORDS
+
+Audio = npt.NDArray[np.float32]
+
+VOICES = ("slt", "rms")
+SILENCE = "pau"
+SILENCE_BEFORE_S = 0.06
+SILENCE_AFTER_S = 0.10
+PAUSES_S = {",": 0.14, ".": 0.25, "[uv_break]": 0.25, "[lbreak]": 0.55}
+
+FLITE_RATE_HZ = 16_000
+FADE_S = 0.005
+NOISE_SIGMA = 3e-5
+PEAK = 0.89
+# One factor a voice, which brings its speech without the silences to an RMS of 0.08.
+GAINS = {"slt": 0.425, "rms": 0.83}
+
+_SPELLINGS = (
+    "ay bee see dee ee eff gee aitch eye jay kay el em en oh pea cue are ess tea you vee "
+    "double_you ex why zee"
+)
+LETTER_NAMES = {
+    letter: name.replace("_", " ")
+    for letter, name in zip(ascii_lowercase, _SPELLINGS.split(), strict=True)
+}
+_KNOWN = frozenset(WORDS)
+
+
+class TeacherError(Exception):
+    """This text cannot be taught: flite's phones do not show the pauses that were asked."""
+
+
+class FliteError(Exception):
+    """flite is missing or failed."""
+
+
+@dataclass(frozen=True)
+class Speech:
+    """What the teacher said.
+
+    Attributes:
+        audio: (S,) float32 at 24 kHz, S a multiple of 512.
+        phones: Each phone and its end in seconds of `audio`; silence is `pau`. The last one is
+            a silence that ends with `audio`.
+    """
+
+    audio: Audio
+    phones: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """A text as flite gets it: phrases and the silence after each.
+
+    Attributes:
+        phrases: Words in flite's spelling; at least one phrase, none of them empty.
+        before_s: The silence before the first phrase.
+        after_s: The silence after each phrase, as long as `phrases`.
+    """
+
+    phrases: list[str]
+    before_s: float
+    after_s: list[float]
+
+
+def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
+    """Speak a text of the domain.
+
+    Args:
+        text: Lower-case words, single spaces, `,` and `.` attached to the word before, tags
+            `[uv_break]` and `[lbreak]`. Words outside the domain are spelled.
+        voice: One of `VOICES`.
+        speed: 0 (slow) to 9 (fast); 5 is flite's own pace. Pauses follow it.
+        seed: Draws the noise floor.
+
+    Raises:
+        TeacherError: The text holds no word or characters nobody can spell, or flite paused
+            elsewhere than asked.
+        FliteError: flite is missing or failed.
+        ValueError: `voice` or `speed` is unknown.
+    """
+    if voice not in VOICES:
+        raise ValueError(f"voice: got {voice!r}, wanted one of {VOICES}")
+    if speed not in range(10):
+        raise ValueError(f"speed: got {speed!r}, wanted 0 to 9")
+    stretch = 1.06 ** (5 - speed)
+    phrases = read_phrases(text)
+    spoken, phones = _run_flite(", ".join(phrases.phrases), voice, stretch)
+    runs = _speech_runs(phones)
+    if len(runs) != len(phrases.phrases):
+        raise TeacherError(
+            f"text: got {len(runs)} phrases from flite for {text!r}, wanted {len(phrases.phrases)}"
+        )
+    silences_s = [stretch * silence_s for silence_s in (phrases.before_s, *phrases.after_s)]
+    audio, moved = _with_silences(spoken, runs, silences_s)
+    return _finished(audio, moved, voice, seed)
+
+
+def read_phrases(text: str) -> Phrases:
+    """Cut a text at its marks of a pause and respell its words for flite.
+
+    Of adjacent marks the longest counts. The marks of the start and of the end lengthen the
+    silence there; a final `.` does not.
+
+    Raises:
+        TeacherError: The text holds no word, or characters nobody can spell.
+    """
+    phrases: list[list[str]] = [[]]
+    silences_s = [SILENCE_BEFORE_S, 0.0]  # before the first phrase, after each
+    for token, following in pairwise([*_tokens(text.removesuffix(".")), ""]):
+        if token not in PAUSES_S:
+            if silences_s[-1] and phrases[-1]:
+                phrases.append([])
+                silences_s.append(0.0)
+            phrases[-1].append(_respelled(token, following))
+        else:
+            place = -1 if phrases[-1] else 0
+            silences_s[place] = max(silences_s[place], PAUSES_S[token])
+    if not phrases[-1]:
+        raise TeacherError(f"text: got {text!r}, wanted at least one word")
+    silences_s[-1] = max(silences_s[-1], SILENCE_AFTER_S)
+    return Phrases([" ".join(words) for words in phrases], silences_s[0], silences_s[1:])
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """Words and marks, each on its own."""
+    for piece in text.split():
+        word = piece.rstrip(",.")
+        if word:
+            yield word
+        yield from piece[len(word) :]
+
+
+def _respelled(word: str, following: str) -> str:
+    """A word as flite has to see it so that it says what the domain means."""
+    if word == "a" and following != "m":
+        # Before a pause flite would take the article for the letter.
+        return "uh" if not following or following in PAUSES_S else "a"
+    if len(word) > 1 and word in _KNOWN:
+        return word
+    if not set(word) <= LETTER_NAMES.keys():
+        raise TeacherError(f"text: got the word {word!r}, wanted letters a to z")
+    return " ".join(LETTER_NAMES[letter] for letter in word)
+
+
+def _run_flite(text: str, voice: str, stretch: float) -> tuple[Audio, list[tuple[str, float]]]:
+    """What flite says, (S,) float32 at 16 kHz, and its phones with their ends in seconds."""
+    # The phones come on the standard output, so the sound needs a file; this one has no disk.
+    sound = os.memfd_create("flite")
+    command = ["flite", "-voice", voice, "-psdur", "--setf", f"duration_stretch={stretch:.4f}"]
+    command += ["-t", text, "-o", f"/proc/self/fd/{sound}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, pass_fds=[sound])
+        with open(sound, "rb", closefd=False) as file:
+            wav = file.read()
+    except FileNotFoundError as missing:
+        raise FliteError("flite is not installed; it is Debian's package `flite`") from missing
+    finally:
+        os.close(sound)
+    if done.returncode or not wav:
+        raise FliteError(f"flite ended with {done.returncode} for {text!r}: {done.stderr.strip()}")
+    rate_hz, samples = wavfile.read(io.BytesIO(wav))
+    if rate_hz != FLITE_RATE_HZ:
+        raise FliteError(f"flite's sample rate: got {rate_hz}, wanted {FLITE_RATE_HZ}")
+    ends = (item.rpartition(":") for item in done.stdout.split())
+    return samples.astype(np.float32) / 32768, [(phone, float(end)) for phone, _, end in ends]
+
+
+def _speech_runs(phones: list[tuple[str, float]]) -> list[list[tuple[str, float, float]]]:
+    """The phones between silences, each with its start and end in seconds."""
+    runs: list[list[tuple[str, float, float]]] = []
+    silent, start_s = True, 0.0
+    for phone, end_s in phones:
+        if phone != SILENCE:
+            if silent:
+                runs.append([])
+            runs[-1].append((phone, start_s, end_s))
+        silent, start_s = phone == SILENCE, end_s
+    return runs
+
+
+def _with_silences(
+    spoken: Audio, runs: list[list[tuple[str, float, float]]], silences_s: list[float]
+) -> tuple[Audio, list[tuple[str, float]]]:
+    """Join the runs of speech by silences of the lengths given, at flite's rate."""
+    pieces = [np.zeros(round(silences_s[0] * FLITE_RATE_HZ), np.float32)]
+    phones = [(SILENCE, len(pieces[0]) / FLITE_RATE_HZ)]
+    for run, silence_s in zip(runs, silences_s[1:], strict=True):
+        first = round(run[0][1] * FLITE_RATE_HZ)
+        piece = _faded(spoken[first : round(run[-1][2] * FLITE_RATE_HZ)])
+        silence = np.zeros(round(silence_s * FLITE_RATE_HZ), np.float32)
+        start_s = phones[-1][1]
+        speech_end_s = start_s + len(piece) / FLITE_RATE_HZ
+        shift_s = start_s - first / FLITE_RATE_HZ
+        phones += [(phone, end_s + shift_s) for phone, _, end_s in run[:-1]]
+        phones.append((run[-1][0], speech_end_s))
+        phones.append((SILENCE, speech_end_s + len(silence) / FLITE_RATE_HZ))
+        pieces += [piece, silence]
+    return np.concatenate(pieces), phones
+
+
+def _faded(piece: Audio) -> Audio:
+    """A copy whose ends rise from and fall to silence, so that no cut clicks."""
+    ramp_samples = min(round(FADE_S * FLITE_RATE_HZ), len(piece))
+    ramp = np.linspace(0, 1, ramp_samples, dtype=np.float32)
+    faded = piece.copy()
+    faded[:ramp_samples] *= ramp
+    faded[len(piece) - ramp_samples :] *= ramp[::-1]
+    return faded
+
+
+def _finished(audio: Audio, phones: list[tuple[str, float]], voice: str, seed: int) -> Speech:
+    """Bring to 24 kHz, to the voice's level and to whole codes, over the noise floor."""
+    speech = resample_poly(audio, 3, 2) * GAINS[voice]
+    peak = float(np.abs(speech).max())
+    if peak > PEAK:
+        speech *= PEAK / peak
+    num_samples = -(-len(speech) // SAMPLES_PER_CODE) * SAMPLES_PER_CODE
+    noise = np.random.default_rng(seed).normal(0, NOISE_SIGMA, num_samples)
+    noise[: len(speech)] += speech
+    phones = [*phones[:-1], (SILENCE, num_samples / SAMPLE_RATE_HZ)]
+    return Speech(noise.astype(np.float32), phones)
