@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench-steps bench-texts bench-streams serve clean
+.PHONY: help install demo test check bench-steps bench-texts bench-streams serve clean \
+  train-demo-voice train-demo-voice-smoke
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## make .venv with every extra, pinned by constraints.txt
 
@@ -42,6 +43,14 @@ bench-texts: install  ## a long text against its segments, reading of texts, cos
 bench-streams: install  ## streams: first audio, slack, cancelling, recovery; distance from the whole
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/stream_quality.py
+
+train-demo-voice: install  ## train a demonstration voice from flite's speech (2 hours on 2 cores)
+	scripts/install_teacher.sh
+	$(BIN)/python -m training
+
+train-demo-voice-smoke: install  ## a few steps of every stage of the training
+	scripts/install_teacher.sh
+	$(BIN)/python -m training --smoke --work build/training-smoke --out build/training-smoke/voice
 
 clean:  ## remove exports, checkpoints, wavs and caches; keep .venv
 	git clean -fdqX model_repository

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import string
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from chattts_triton.export.repository import export
 from chattts_triton.export.standin import write_standin
+from chattts_triton.export.tokenizer_standin import Vocabulary, tokenizer_files
+from chattts_triton.voices.book_file import write_entries
+from chattts_triton.voices.entry import VoiceEntry
+from chattts_triton.voices.speaker import encode_speaker
+
+FEW_WORDS = Vocabulary(
+    pieces=(
+        *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.punctuation, *"，。、你好"),
+        *string.ascii_lowercase,
+        *(f"##{letter}" for letter in string.ascii_lowercase),
+    ),
+    words=("hello", "nine", "clock", "she", "red", "car"),
+)
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +46,44 @@ def tiny_repositories(
 
 
 @pytest.fixture(scope="session")
+def few_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer.json of six words, 你, 好 and the letters."""
+    directory = tmp_path_factory.mktemp("few-words")
+    for name, content in tokenizer_files(FEW_WORDS).items():
+        (directory / name).write_text(content, encoding="utf-8")
+    return directory / "tokenizer.json"
+
+
+@pytest.fixture(scope="session")
+def spelling_checkpoint(
+    tiny_checkpoint: Path, few_words: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Knows few words and spells the others, and brings two voices of its own."""
+    directory = tmp_path_factory.mktemp("checkpoint") / "spelling"
+    shutil.copytree(tiny_checkpoint, directory, copy_function=os.link)
+    shutil.rmtree(directory / "asset" / "tokenizer")
+    shutil.copytree(few_words.parent, directory / "asset" / "tokenizer")
+    ramp = np.arange(1, 769, dtype=np.float16)
+    entries = {
+        name: VoiceEntry(name, speaker=encode_speaker(vector), description="Of a test.")
+        for name, vector in {"up": ramp, "down": -ramp}.items()
+    }
+    write_entries(directory / "asset" / "voices.json", entries)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def spelling_repository(
+    spelling_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    repository = tmp_path_factory.mktemp("spelling") / "model_repository"
+    export(spelling_checkpoint, repository, "int8")
+    return repository
+
+
+@pytest.fixture(scope="session")
 def full_checkpoint() -> Path:
-    """The stand-in in the published dims; `make demo` makes and keeps the same one."""
+    """The stand-in in the published dims, kept for the next run; benchmarks take the same one."""
     directory = Path(__file__).parents[1] / "checkpoints" / "standin-full"
     if not directory.is_dir():
         write_standin("full", directory)

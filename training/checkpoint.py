@@ -16,14 +16,23 @@ from chattts_triton.export import checkpoint as layout
 from chattts_triton.export.standin import gpt_config
 from chattts_triton.export.tokenizer_standin import tokenizer_files
 from chattts_triton.export.upstream import SPK_STAT
+from chattts_triton.voices.book_file import write_entries
+from chattts_triton.voices.entry import VoiceEntry
 from chattts_triton.voices.packed_string import to_base16384
+from chattts_triton.voices.speaker import encode_speaker
 from training.corpus import mel_spectrogram
 from training.gpt import GptStage
 from training.modules import Dims, Dvae, Vocos
-from training.speakers import statistics
+from training.speakers import speaker_vector, statistics
+from training.teacher import VOICES
 from training.tokens import VOCABULARY, Tokens
 
 _UNUSED_ROWS = 32  # of an embedding that ChatTTS stores, loads and drops
+
+_DESCRIPTIONS = {
+    "slt": "A woman, after flite's voice slt. English words of the demonstration only.",
+    "rms": "A man, after flite's voice rms. English words of the demonstration only.",
+}
 
 Tensors = dict[str, Tensor]
 
@@ -55,8 +64,23 @@ def write_checkpoint(dims: Dims, gpt: GptStage, dvae: Dvae, vocos: Vocos, out: P
     texts[SPK_STAT] = to_base16384(packed) + "\n"
     for name, text in texts.items():
         _staged(staging, name).write_text(text, encoding="utf-8")
+    write_entries(_staged(staging, layout.VOICES), voices(dims.hidden_size))
     shutil.rmtree(out / "asset", ignore_errors=True)
     staging.rename(out / "asset")
+
+
+def voices(hidden_size: int) -> dict[str, VoiceEntry]:
+    """The teacher's voices as entries of a book of voices."""
+    return {
+        name: VoiceEntry(
+            name,
+            speaker=encode_speaker(speaker_vector(name, hidden_size)),
+            description=_DESCRIPTIONS[name],
+            language="en",
+            tags=("demonstration",),
+        )
+        for name in VOICES
+    }
 
 
 def _halved(module: nn.Module) -> Tensors:

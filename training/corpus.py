@@ -146,6 +146,7 @@ def _write_shard(job: tuple[Path, int, CorpusSize, int]) -> None:
         "num_codes": np.array([len(s.audio) // SAMPLES_PER_CODE for _, s in spoken]),
         "mel": np.concatenate([log_mel(s.audio) for _, s in spoken]).astype(np.float16),
         "phones": np.concatenate([phones_at_codes(s) for _, s in spoken]),
+        "units": np.concatenate([units_at_codes(s) for _, s in spoken]),
     }
     if shard < size.num_audio_shards:
         audio = np.concatenate([s.audio for _, s in spoken])
@@ -171,8 +172,16 @@ def log_mel(audio: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 def phones_at_codes(speech: Speech) -> npt.NDArray[np.int8]:
     """The phone in the middle of each code, as its place in PHONES: (T,)."""
-    ends_s = np.array([end_s for _, end_s in speech.phones])
     numbers = np.array([PHONES.index(phone) for phone, _ in speech.phones], dtype=np.int8)
+    return numbers[_phone_places(speech)]
+
+
+def units_at_codes(speech: Speech) -> npt.NDArray[np.int16]:
+    """The unit of the text in the middle of each code, as `Speech.units` counts them: (T,)."""
+    return np.array(speech.units, dtype=np.int16)[_phone_places(speech)]
+
+
+def _phone_places(speech: Speech) -> npt.NDArray[np.intp]:
+    ends_s = np.array([end_s for _, end_s in speech.phones])
     middles_s = (np.arange(len(speech.audio) // SAMPLES_PER_CODE) + 0.5) / CODES_PER_SECOND
-    places = np.searchsorted(ends_s, middles_s).clip(max=len(numbers) - 1)
-    return numbers[places]
+    return np.searchsorted(ends_s, middles_s).clip(max=len(ends_s) - 1)

@@ -1,10 +1,12 @@
-"""The corpus as the GPT learns it: codes, mel spectrograms and phones, mapped into memory."""
+"""The corpus as the GPT learns it: codes, mels, phones and units, mapped into memory."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import dataclass
+from multiprocessing import get_context
+from os import sched_getaffinity
 from pathlib import Path
 
 import numpy as np
@@ -41,16 +43,18 @@ def write_dataset(corpus: Path, num_shards: int, dvae: Dvae, directory: Path) ->
     )
     codes = np.lib.format.open_memmap(directory / "codes.npy", "w+", np.int16, (total, NUM_VQ))
     written = 0
-    for shard in tqdm(shards, desc="codes", unit="shard"):
-        shard_mel, ends = shard["mel"], np.cumsum(shard["num_codes"])
-        mel[FRAMES_PER_CODE * written :][: len(shard_mel)] = shard_mel
-        for end, length in zip(ends, shard["num_codes"], strict=True):
-            frames = shard_mel[FRAMES_PER_CODE * (end - length) : FRAMES_PER_CODE * end]
-            codes[written + end - length : written + end] = _codes(dvae, frames)
-        written += int(ends[-1])
+    jobs = [(dvae, shard_path(corpus, shard)) for shard in range(num_shards)]
+    with get_context("spawn").Pool(len(sched_getaffinity(0))) as pool:
+        encoded = tqdm(pool.imap(_encoded, jobs), desc="codes", unit="shard", total=num_shards)
+        for shard, shard_codes in zip(shards, encoded, strict=True):
+            end = written + len(shard_codes)
+            mel[FRAMES_PER_CODE * written : FRAMES_PER_CODE * end] = shard["mel"]
+            codes[written:end] = shard_codes
+            written = end
     mel.flush()
     codes.flush()
-    np.save(directory / "phones.npy", np.concatenate([shard["phones"] for shard in shards]))
+    for name in ("phones", "units"):
+        np.save(directory / f"{name}.npy", np.concatenate([shard[name] for shard in shards]))
     np.save(directory / "num_codes.npy", num_codes)
     lines = [line for shard in shards for line in json.loads(bytes(shard["lines"]))]
     (directory / "lines.json").write_text(json.dumps(lines), encoding="utf-8")
@@ -66,10 +70,17 @@ def _fingerprint(num_shards: int, dvae: Dvae) -> str:
 
 
 @torch.no_grad()
-def _codes(dvae: Dvae, frames: npt.NDArray[np.float16]) -> npt.NDArray[np.int16]:
-    mel = torch.from_numpy(frames.astype(np.float32)).T[None]
-    _, codes = dvae.quantize(dvae.features(mel))
-    return codes[0].numpy().astype(np.int16)
+def _encoded(job: tuple[Dvae, Path]) -> npt.NDArray[np.int16]:
+    """The codes of a shard, each line by itself as upstream encodes a sample: (T, 4)."""
+    dvae, path = job
+    torch.set_num_threads(1)
+    shard = np.load(path)
+    ends = FRAMES_PER_CODE * np.cumsum(shard["num_codes"])
+    codes = []
+    for frames in np.split(shard["mel"], ends[:-1]):
+        mel = torch.from_numpy(frames.astype(np.float32)).T[None]
+        codes.append(dvae.quantize(dvae.features(mel))[1][0].numpy().astype(np.int16))
+    return np.concatenate(codes)
 
 
 @dataclass(frozen=True)
@@ -81,6 +92,7 @@ class Dataset:
     starts: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int16]
     phones: npt.NDArray[np.int8]
+    units: npt.NDArray[np.int16]
     mel: npt.NDArray[np.float16]
 
     @classmethod
@@ -94,5 +106,6 @@ class Dataset:
             starts=np.cumsum(num_codes) - num_codes,
             codes=np.load(directory / "codes.npy", mmap_mode="r"),
             phones=np.load(directory / "phones.npy"),
+            units=np.load(directory / "units.npy"),
             mel=np.load(directory / "mel.npy", mmap_mode="r"),
         )

@@ -1,8 +1,10 @@
 """Stage: GPT, embeddings and mel decoder together, from text to codes to mel spectrogram.
 
 Three things are learned at once from the same hidden states: the next codes, the phone that is
-being said, which shows attention early where in the text it is, and the mel spectrogram. A few
-lines a step teach the other generation, which refines a text: it copies its input.
+being said, and the mel spectrogram. Some heads of attention are told where in the text to look:
+one at what is being said, one at what follows; left alone, a model of this size takes hours to
+find that out and then loses its place. A few lines a step teach the other generation, which
+refines a text: it copies its input.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from training.corpus import PHONES
 from training.dataset import COEF, Dataset, fingerprint
 from training.modules import END_CODE, NUM_CODES, Dims, Embed, Gpt, MelDecoder
 from training.speakers import drawn_vector
-from training.tokens import Tokens
+from training.teacher import UNKNOWN_UNIT
+from training.tokens import SPEECH_PROMPT_START, Tokens
 from training.trainer import Plan, Schedule, train
 
 _TOKENS_PER_BATCH = 2000
@@ -35,6 +38,10 @@ _PHONE_WEIGHT = 0.3
 _MEL_WEIGHT = 0.5
 _COPY_WEIGHT = 0.1
 # The first stage of each quantiser carries the sound, the second its detail.
+_PLACE_WEIGHT = 0.15
+# Of which layers the first heads are told, and how many codes ahead each of them looks.
+_PLACE_LAYERS = (2, 4)
+_PLACE_LEADS_CODES = (0, 6)
 _BOOK_WEIGHTS = (1.4, 0.6, 1.4, 0.6)
 _IGNORED = -100
 
@@ -50,6 +57,7 @@ class Batch:
         codes: (B, T, 4) int64.
         num_codes: (B,) int64.
         phones: (B, T) int64, `_IGNORED` beyond the end.
+        places: (B, T) int64, the place in the prompt of what is being said, likewise.
         crop_starts: (B,) int64; from there `mel` shows `crop` codes.
         mel: (B, 100, 2 crop) float32.
         copies: (C, L) int64 text ids of the refinement.
@@ -62,6 +70,7 @@ class Batch:
     codes: Tensor
     num_codes: Tensor
     phones: Tensor
+    places: Tensor
     crop_starts: Tensor
     mel: Tensor
     copies: Tensor
@@ -116,6 +125,7 @@ class GptStage(nn.Module):
         prompts = np.zeros((len(picked), width), dtype=np.int64)
         codes = np.zeros((len(picked), num_codes.max(), NUM_VQ), dtype=np.int64)
         phones = np.full(codes.shape[:2], _IGNORED, dtype=np.int64)
+        places = phones.copy()
         crop_starts = rng.integers(0, num_codes - crop + 1)
         mel = []
         for row, line in enumerate(picked):
@@ -124,6 +134,10 @@ class GptStage(nn.Module):
             prompts[row, width - len(prompt) :] = prompt
             codes[row, : num_codes[row]] = data.codes[start:end]
             phones[row, : num_codes[row]] = data.phones[start:end]
+            units = data.units[start:end]
+            places[row, : num_codes[row]] = np.where(
+                units == UNKNOWN_UNIT, _IGNORED, units + SPEECH_PROMPT_START
+            )
             first = FRAMES_PER_CODE * (start + int(crop_starts[row]))
             mel.append(data.mel[first : first + FRAMES_PER_CODE * crop].T)
         voices = [data.lines[line].voice for line in picked]
@@ -135,6 +149,7 @@ class GptStage(nn.Module):
             codes=torch.from_numpy(codes),
             num_codes=torch.from_numpy(num_codes),
             phones=torch.from_numpy(phones),
+            places=torch.from_numpy(places),
             crop_starts=torch.from_numpy(crop_starts),
             mel=torch.from_numpy(np.stack(mel).astype(np.float32)),
             copies=copies,
@@ -164,7 +179,7 @@ class GptStage(nn.Module):
         device = self.gpt.norm.weight.device
         batch = Batch(**{name: value.to(device) for name, value in vars(batch).items()})
         with torch.autocast(device.type, torch.bfloat16):
-            hiddens, wanted = self._hiddens(batch)
+            hiddens, wanted, place_loss = self._hiddens(batch)
             code_loss = _code_loss(self.embed.code_logits(hiddens), wanted)
             phone_loss = functional.cross_entropy(
                 self.phone_head(hiddens[:, :-1]).float().flatten(0, 1),
@@ -185,19 +200,24 @@ class GptStage(nn.Module):
             + _PHONE_WEIGHT * phone_loss
             + _MEL_WEIGHT * mel_loss
             + _COPY_WEIGHT * copy_loss
+            + _PLACE_WEIGHT * place_loss
         )
         return loss, {
             "code": sum(books) / NUM_VQ,
             "phone": phone_loss.item(),
             "mel": mel_loss.item(),
             "copy": copy_loss.item(),
+            "place": place_loss.item(),
         }
 
-    def _hiddens(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """States that predict each code and the end, (B, T + 1, H), and what they should predict.
+    def _hiddens(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """States that predict each code and the end, what they should, and the loss of places.
 
         Prompts of one batch differ in length; each line is moved so that its codes follow its
         prompt, and what is before and behind is padding that nothing looks at.
+
+        Returns:
+            (B, T + 1, H) states, (B, T + 1, 4) codes, and a scalar.
         """
         width = batch.prompts.shape[1]
         text = self.embed.emb_text(batch.prompts)
@@ -215,13 +235,14 @@ class GptStage(nn.Module):
         first = batch.prompt_lengths[:, None] - 1
         num_steps = batch.codes.shape[1] + 1
         steps = first + torch.arange(num_steps, device=x.device)
-        states = self.gpt(x)
+        states, seen = self.gpt.with_attention(x, _PLACE_LAYERS)
+        place_loss = torch.stack([_place_loss(q, k, steps, batch.places) for q, k in seen]).mean()
         hiddens = states.gather(1, steps[..., None].expand(-1, -1, states.shape[-1]))
         wanted = functional.pad(batch.codes, (0, 0, 0, 1))
         number = torch.arange(num_steps, device=x.device)[None, :, None]
         ends = batch.num_codes[:, None, None]
         wanted = wanted.masked_fill(number == ends, END_CODE).masked_fill(number > ends, _IGNORED)
-        return hiddens, wanted
+        return hiddens, wanted, place_loss
 
     def _mel_loss(self, hiddens: Tensor, batch: Batch) -> Tensor:
         crop = batch.mel.shape[-1] // FRAMES_PER_CODE
@@ -229,6 +250,30 @@ class GptStage(nn.Module):
         shown = hiddens.gather(1, steps[..., None].expand(-1, -1, hiddens.shape[-1]))
         error = (self.decoder(shown).float() - batch.mel) / self.decoder.coef
         return error.abs().mean()
+
+
+def _place_loss(q: Tensor, k: Tensor, steps: Tensor, places: Tensor) -> Tensor:
+    """How far the first heads' attention is from the places in the prompt that it should be at.
+
+    Args:
+        q: (B, heads, S, head size), the queries of a layer.
+        k: Its keys, likewise.
+        steps: (B, T + 1), the steps that predict each code and the end.
+        places: (B, T), where each code is to be looked for.
+    """
+    losses = []
+    number = torch.arange(k.shape[2], device=k.device)
+    for head, lead in enumerate(_PLACE_LEADS_CODES):
+        asking = steps[:, : places.shape[1] - lead]
+        queries = q[:, head].gather(1, asking[..., None].expand(-1, -1, q.shape[-1]))
+        scores = (queries @ k[:, head].transpose(1, 2)).float() / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(number > asking[..., None], -torch.inf)
+        losses.append(
+            functional.cross_entropy(
+                scores.flatten(0, 1), places[:, lead:].flatten(), ignore_index=_IGNORED
+            )
+        )
+    return torch.stack(losses).mean()
 
 
 def _code_loss(logits: Tensor, wanted: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ code is two mel frames. What they compute is what upstream computes from the sam
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -228,17 +229,16 @@ class _Attention(nn.Module):
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             setattr(self, name, nn.Linear(dims.hidden_size, dims.hidden_size, bias=False))
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The output, and queries and keys of all heads: (B, T, H) and (B, heads, T, head size)."""
         batch, steps, hidden = x.shape
         q, k, v = (
             project(x).view(batch, steps, self.num_heads, -1).transpose(1, 2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
-        out = functional.scaled_dot_product_attention(
-            rotated(q, cos, sin), rotated(k, cos, sin), v, is_causal=True
-        )
-        projected: Tensor = self.o_proj(out.transpose(1, 2).reshape(batch, steps, hidden))
-        return projected
+        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(out.transpose(1, 2).reshape(batch, steps, hidden)), q, k
 
 
 class _Mlp(nn.Module):
@@ -261,10 +261,10 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = RmsNorm(dims.hidden_size)
         self.mlp = _Mlp(dims)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        attended, q, k = self.self_attn(self.input_layernorm(x), cos, sin)
+        x = x + attended
+        return x + self.mlp(self.post_attention_layernorm(x)), q, k
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -290,13 +290,21 @@ class Gpt(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, hidden) embeddings to (B, T, hidden) states; every step sees those before it."""
+        return self.with_attention(x, ())[0]
+
+    def with_attention(
+        self, x: Tensor, layers: Sequence[int]
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The states, and queries and keys (B, heads, T, head size) of the layers asked for."""
         half = torch.arange(0, self._head_size, 2, device=x.device) / self._head_size
         angles = torch.arange(x.shape[1], device=x.device)[:, None] * 10_000.0**-half
         cos, sin = (part.repeat(1, 2) for part in (angles.cos(), angles.sin()))
-        for layer in self.layers:
-            x = layer(x, cos, sin)
-        out: Tensor = self.norm(x)
-        return out
+        seen = []
+        for number, layer in enumerate(self.layers):
+            x, q, k = layer(x, cos, sin)
+            if number in layers:
+                seen.append((q, k))
+        return self.norm(x), seen
 
 
 class Embed(nn.Module):

@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from string import ascii_lowercase
 
@@ -26,6 +27,7 @@ Audio = npt.NDArray[np.float32]
 
 VOICES = ("slt", "rms")
 SILENCE = "pau"
+UNKNOWN_UNIT = -1
 SILENCE_BEFORE_S = 0.06
 SILENCE_AFTER_S = 0.10
 PAUSES_S = {",": 0.14, ".": 0.25, "[uv_break]": 0.25, "[lbreak]": 0.55}
@@ -64,10 +66,14 @@ class Speech:
         audio: (S,) float32 at 24 kHz, S a multiple of 512.
         phones: Each phone and its end in seconds of `audio`; silence is `pau`. The last one is
             a silence that ends with `audio`.
+        units: What each phone belongs to, as the place of a word, letter or mark in the text;
+            a silence to the mark that asked for it, the first one to the first unit, the last one
+            to one more than there are. UNKNOWN_UNIT where flite's phones do not tell.
     """
 
     audio: Audio
     phones: list[tuple[str, float]]
+    units: list[int]
 
 
 @dataclass(frozen=True)
@@ -75,14 +81,17 @@ class Phrases:
     """A text as flite gets it: phrases and the silence after each.
 
     Attributes:
-        phrases: Words in flite's spelling; at least one phrase, none of them empty.
+        phrases: Words and letters in flite's spelling, each with its place among the units of the
+            text; at least one phrase, none of them empty.
         before_s: The silence before the first phrase.
         after_s: The silence after each phrase, as long as `phrases`.
+        marks: The unit that each silence belongs to, one more than there are phrases.
     """
 
-    phrases: list[str]
+    phrases: list[list[tuple[str, int]]]
     before_s: float
     after_s: list[float]
+    marks: list[int]
 
 
 def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
@@ -107,7 +116,8 @@ def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
         raise ValueError(f"speed: got {speed!r}, wanted 0 to 9")
     stretch = 1.06 ** (5 - speed)
     phrases = read_phrases(text)
-    spoken, phones = _run_flite(", ".join(phrases.phrases), voice, stretch)
+    asked = ", ".join(" ".join(word for word, _ in phrase) for phrase in phrases.phrases)
+    spoken, phones = _run_flite(asked, voice, stretch)
     runs = _speech_runs(phones)
     if len(runs) != len(phrases.phrases):
         raise TeacherError(
@@ -115,7 +125,10 @@ def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
         )
     silences_s = [stretch * silence_s for silence_s in (phrases.before_s, *phrases.after_s)]
     audio, moved = _with_silences(spoken, runs, silences_s)
-    return _finished(audio, moved, voice, seed)
+    units = [phrases.marks[0]]
+    for phrase, run, mark in zip(phrases.phrases, runs, phrases.marks[1:], strict=True):
+        units += [*_units_of(phrase, len(run), voice), mark]
+    return _finished(audio, moved, units, voice, seed)
 
 
 def read_phrases(text: str) -> Phrases:
@@ -127,21 +140,31 @@ def read_phrases(text: str) -> Phrases:
     Raises:
         TeacherError: The text holds no word, or characters nobody can spell.
     """
-    phrases: list[list[str]] = [[]]
+    phrases: list[list[tuple[str, int]]] = [[]]
     silences_s = [SILENCE_BEFORE_S, 0.0]  # before the first phrase, after each
-    for token, following in pairwise([*_tokens(text.removesuffix(".")), ""]):
-        if token not in PAUSES_S:
-            if silences_s[-1] and phrases[-1]:
-                phrases.append([])
-                silences_s.append(0.0)
-            phrases[-1].append(_respelled(token, following))
-        else:
+    marks = [0, 0]
+    unit = 0
+    tokens = list(_tokens(text))
+    ends_with_stop = tokens[-1:] == ["."]
+    for token, following in pairwise([*(tokens[:-1] if ends_with_stop else tokens), ""]):
+        if token in PAUSES_S:
             place = -1 if phrases[-1] else 0
-            silences_s[place] = max(silences_s[place], PAUSES_S[token])
+            if PAUSES_S[token] > silences_s[place]:
+                silences_s[place], marks[place] = PAUSES_S[token], unit
+            unit += 1
+            continue
+        if silences_s[-1] and phrases[-1]:
+            phrases.append([])
+            silences_s.append(0.0)
+            marks.append(0)
+        for word in _respelled(token, following):
+            phrases[-1].append((word, unit))
+            unit += 1
     if not phrases[-1]:
         raise TeacherError(f"text: got {text!r}, wanted at least one word")
     silences_s[-1] = max(silences_s[-1], SILENCE_AFTER_S)
-    return Phrases([" ".join(words) for words in phrases], silences_s[0], silences_s[1:])
+    marks[-1] = unit + ends_with_stop
+    return Phrases(phrases, silences_s[0], silences_s[1:], marks)
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -153,16 +176,28 @@ def _tokens(text: str) -> Iterator[str]:
         yield from piece[len(word) :]
 
 
-def _respelled(word: str, following: str) -> str:
-    """A word as flite has to see it so that it says what the domain means."""
+def _respelled(word: str, following: str) -> list[str]:
+    """A word as flite has to see it so that it says what the domain means, or its letters."""
     if word == "a" and following != "m":
         # Before a pause flite would take the article for the letter.
-        return "uh" if not following or following in PAUSES_S else "a"
+        return ["uh" if not following or following in PAUSES_S else "a"]
     if len(word) > 1 and word in _KNOWN:
-        return word
+        return [word]
     if not set(word) <= LETTER_NAMES.keys():
         raise TeacherError(f"text: got the word {word!r}, wanted letters a to z")
-    return " ".join(LETTER_NAMES[letter] for letter in word)
+    return [LETTER_NAMES[letter] for letter in word]
+
+
+def _units_of(phrase: list[tuple[str, int]], num_phones: int, voice: str) -> list[int]:
+    """The unit of every phone of a phrase, if each word has as many as it has by itself."""
+    units = [unit for word, unit in phrase for _ in range(_num_phones(word, voice))]
+    return units if len(units) == num_phones else [UNKNOWN_UNIT] * num_phones
+
+
+@cache
+def _num_phones(word: str, voice: str) -> int:
+    _, phones = _run_flite(word, voice, 1.0)
+    return sum(phone != SILENCE for phone, _ in phones)
 
 
 def _run_flite(text: str, voice: str, stretch: float) -> tuple[Audio, list[tuple[str, float]]]:
@@ -231,7 +266,13 @@ def _faded(piece: Audio) -> Audio:
     return faded
 
 
-def _finished(audio: Audio, phones: list[tuple[str, float]], voice: str, seed: int) -> Speech:
+def _finished(
+    audio: Audio,
+    phones: list[tuple[str, float]],
+    units: list[int],
+    voice: str,
+    seed: int,
+) -> Speech:
     """Bring to 24 kHz, to the voice's level and to whole codes, over the noise floor."""
     speech = resample_poly(audio, 3, 2) * GAINS[voice]
     peak = float(np.abs(speech).max())
@@ -241,4 +282,4 @@ def _finished(audio: Audio, phones: list[tuple[str, float]], voice: str, seed: i
     noise = np.random.default_rng(seed).normal(0, NOISE_SIGMA, num_samples)
     noise[: len(speech)] += speech
     phones = [*phones[:-1], (SILENCE, num_samples / SAMPLE_RATE_HZ)]
-    return Speech(noise.astype(np.float32), phones)
+    return Speech(noise.astype(np.float32), phones, units)

@@ -22,6 +22,8 @@ VOCABULARY = Vocabulary(
     words=tuple(word for word in WORDS if len(word) > 1),
 )
 
+SPEECH_PROMPT_START = 3  # ids before the text: [Stts], [spk_emb] and [speed_N]
+
 
 class Tokens:
     """The shipped tokenizer, and the prompts of both generations."""

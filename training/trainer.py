@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -121,6 +122,8 @@ def _next_step(plan: Plan) -> int:
 
 
 def _run(rank: int, num_processes: int, plan: Plan, build: Build, meeting_place: str) -> None:
+    # What tells a process that its parent has gone, and what a job in the background ignores.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1 if num_processes > 1 else torch.get_num_threads())
     torch.distributed.init_process_group(
         "gloo", f"file://{meeting_place}/store", rank=rank, world_size=num_processes

@@ -17,6 +17,7 @@ from chattts_triton.tensors import PREPROCESS
 
 if TYPE_CHECKING:
     from chattts_triton.text.normalizer import NormalizedText
+    from chattts_triton.text.prompt import PromptEncoder
 
 STANDARD_STREAM = "-"
 
@@ -67,12 +68,13 @@ def run(args: argparse.Namespace) -> int:
     text = decode_text(_read(args.text))
     has_homophones = export is not None and not args.no_homophones
     result = normalizer.normalize(text, args.lang, homophones=has_homophones)
-    if args.json and export is not None:
-        sys.stdout.write(f"{json.dumps(_as_object(result, export), ensure_ascii=False)}\n")
+    prompts = _prompts_of(export)
+    if args.json and prompts is not None:
+        sys.stdout.write(f"{json.dumps(_as_object(result, prompts), ensure_ascii=False)}\n")
         return 0
     if export is None:
         sys.stderr.write(f"{DEFAULT_REPOSITORY}: no exported model, so no homophones\n")
-    sys.stdout.write(_as_listing(result))
+    sys.stdout.write(_as_listing(result, prompts))
     return 0
 
 
@@ -91,17 +93,22 @@ def _lexicon_of(export: _Export | None) -> Path | None:
     return path if path and path.is_file() else None
 
 
+def _prompts_of(export: _Export | None) -> PromptEncoder | None:
+    from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
+
+    if export is None:
+        return None
+    return PromptEncoder(export.file(TOKENIZER_FILE), export.manifest.special_ids)
+
+
 def _read(text: str) -> bytes:
     if text == STANDARD_STREAM:
         return sys.stdin.buffer.read()
     return text.encode(errors="surrogateescape")  # the bytes that the shell gave
 
 
-def _as_object(result: NormalizedText, export: _Export) -> dict[str, object]:
-    from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
-
-    prompts = PromptEncoder(export.file(TOKENIZER_FILE), export.manifest.special_ids)
-    return {
+def _as_object(result: NormalizedText, prompts: PromptEncoder) -> dict[str, object]:
+    content: dict[str, object] = {
         "normalized": result.text,
         "segments": [segment.text for segment in result.segments],
         "language": result.language,
@@ -112,11 +119,17 @@ def _as_object(result: NormalizedText, export: _Export) -> dict[str, object]:
             for text_id in prompts.encode(segment.text, DEFAULT_SPEED)
         ],
     }
+    if prompts.vocabulary:
+        content["unknown_words"] = prompts.vocabulary.unknown_words(result.text)
+    return content
 
 
-def _as_listing(result: NormalizedText) -> str:
+def _as_listing(result: NormalizedText, prompts: PromptEncoder | None) -> str:
     rows = [(stage.name, stage.text) for stage in result.stages]
     rows += [("language", result.language), ("tags", " ".join(result.tags) or "none")]
+    if prompts and prompts.vocabulary:
+        words = prompts.vocabulary.unknown_words(result.text)
+        rows.append(("unknown", " ".join(words) or "none"))
     for number, segment in enumerate(result.segments, start=1):
         pause = f"  ({segment.pause_ms} ms)" if segment.pause_ms else ""
         rows.append((f"segment {number}", f"{segment.text}{pause}"))

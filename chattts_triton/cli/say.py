@@ -28,6 +28,8 @@ CUT_WARNING = (
 )
 WARNING_TEXTS = {
     "refine_refused": "the refinement strayed from the text, which was spoken as it was sent",
+    "unknown_words": "the checkpoint does not know every word of the text; one of letters is "
+    "spelled, any other is not spoken as it should be (`chattts-triton normalize` lists them)",
 }
 OPTION_NAMES = (
     "seed",

@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chattts_triton.errors import ChatTTSError, InvalidRequestError
-from chattts_triton.manifest import DEFAULT_NAME, load_manifest
+from chattts_triton.manifest import DEFAULT_NAME, load_manifest, manifest_path
 from chattts_triton.tensors import PREPROCESS
-from chattts_triton.voices.book_file import Entries, book_path, editing, read_entries
+from chattts_triton.voices.book_file import (
+    FILE_NAME,
+    Entries,
+    book_path,
+    editing,
+    read_entries,
+)
 from chattts_triton.voices.entry import LANGUAGES, VoiceEntry
 
 if TYPE_CHECKING:
@@ -46,7 +52,7 @@ def add_parser(subparsers: Parsers) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print every voice, one a line."""
-    entries = read_entries(book_path(args.repository, args.model)).values()
+    entries = _entries(args).values()
     if args.json:
         _print_json([_facts(entry) for entry in entries])
         return 0
@@ -190,8 +196,9 @@ def _keep(entry: VoiceEntry, args: argparse.Namespace) -> None:
     from chattts_triton.voices.book import make_voice
 
     make_voice(entry, _statistics(args))  # what the server could not read is refused
+    shipped = _shipped_entries(args)
     with editing(book_path(args.repository, args.model)) as entries:
-        if entry.name in entries and not args.replace:
+        if entry.name in shipped | entries and not args.replace:
             raise InvalidRequestError(f"{entry.name}: is there already; --replace takes its place")
         entries[entry.name] = entry
 
@@ -225,11 +232,23 @@ def _preprocess_directory(args: argparse.Namespace) -> Path:
 
 
 def _find(args: argparse.Namespace) -> VoiceEntry:
-    entries: Entries = read_entries(book_path(args.repository, args.model))
+    entries = _entries(args)
     if args.name not in entries:
         known = ", ".join(entries) or "none"
         raise InvalidRequestError.of("NAME", args.name, f"one of: {known}")
     return entries[args.name]
+
+
+def _entries(args: argparse.Namespace) -> Entries:
+    """What the server knows: the voices of the checkpoint, and the operator's, whose names win."""
+    return _shipped_entries(args) | read_entries(book_path(args.repository, args.model))
+
+
+def _shipped_entries(args: argparse.Namespace) -> Entries:
+    if not manifest_path(args.repository, args.model).is_file():
+        return {}
+    path = _preprocess_directory(args) / FILE_NAME
+    return read_entries(path) if path.exists() else {}
 
 
 def _facts(entry: VoiceEntry) -> dict[str, Any]:

@@ -29,6 +29,7 @@ VOCOS = "asset/Vocos.safetensors"
 TOKENIZER = "asset/tokenizer/tokenizer.json"
 TOKENIZER_CONFIG = "asset/tokenizer/tokenizer_config.json"
 SPECIAL_TOKENS = "asset/tokenizer/special_tokens_map.json"
+VOICES = "asset/voices.json"  # ours: named voices that belong to one checkpoint
 FILES = (GPT_CONFIG, GPT, EMBED, DECODER, DVAE, VOCOS, TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS)
 
 _FLOAT_DTYPES = {"F32", "F16", "BF16"}

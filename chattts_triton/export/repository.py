@@ -21,7 +21,7 @@ from chattts_triton import __version__
 from chattts_triton.constants import MAX_SPEED, MIN_SPEED
 from chattts_triton.engine import model_runner
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
-from chattts_triton.export.checkpoint import FILES, TOKENIZER, Checkpoint
+from chattts_triton.export.checkpoint import FILES, TOKENIZER, VOICES, Checkpoint
 from chattts_triton.export.dvae_graph import build_dvae_encoder_graph
 from chattts_triton.export.gpt_graph import (
     build_gpt_graph,
@@ -30,7 +30,7 @@ from chattts_triton.export.gpt_graph import (
 )
 from chattts_triton.export.graph import OPSET, external_data_files, save
 from chattts_triton.export.names import CONFIG_FILE, check_not_taken, named_config
-from chattts_triton.export.upstream import homophones_map, read_spk_stat
+from chattts_triton.export.upstream import SPK_STAT, homophones_map, read_spk_stat
 from chattts_triton.export.waveform_graph import build_waveform_graph
 from chattts_triton.manifest import (
     DEFAULT_ENSEMBLE,
@@ -52,8 +52,11 @@ from chattts_triton.tensors import PREPROCESS
 from chattts_triton.text.lexicon import LEXICON_FILE
 from chattts_triton.vocoder import decoder
 from chattts_triton.voices import book_file, sample_encoder
+from chattts_triton.voices.book import VoiceBook
+from chattts_triton.voices.speaker import STATISTICS_FILE, SpeakerStatistics
 
 PRECISIONS = ("fp32", "int8")
+_OPTIONAL_FILES = (SPK_STAT, VOICES)  # of a checkpoint
 _OURSELVES = "chattts-triton"
 _SPECIAL_TOKENS = (
     *("[Stts]", "[Ptts]", "[Sbreak]", "[Pbreak]", "[Ebreak]", "[spk_emb]", "[empty_spk]"),
@@ -126,10 +129,7 @@ def is_export_of(
         and all(
             _holds(path, content) for path, content in _template_files(repository, name).items()
         )
-        and all(
-            sha256_of(checkpoint_directory / name) == manifest.checkpoint.get(name)
-            for name in FILES
-        )
+        and manifest.checkpoint == _hashes_of(checkpoint_directory)
     )
 
 
@@ -212,11 +212,21 @@ def _write_all(checkpoint: Checkpoint, precision: str, directories: dict[str, Pa
 
 def _write_preprocess(checkpoint: Checkpoint, directory: Path) -> None:
     shutil.copyfile(checkpoint.directory / TOKENIZER, directory / "tokenizer.json")
-    np.save(directory / "speaker_statistics.npy", speaker_statistics(checkpoint))
+    np.save(directory / STATISTICS_FILE, speaker_statistics(checkpoint))
+    _write_voices(checkpoint.directory / VOICES, directory)
     (directory / "homophones.json").write_text(
         json.dumps(homophones_map(), ensure_ascii=False), encoding="utf-8"
     )
     save(build_dvae_encoder_graph(checkpoint), directory / sample_encoder.FILE_NAME)
+
+
+def _write_voices(voices: Path, directory: Path) -> None:
+    """Put the checkpoint's own voices beside its statistics, if it brings any."""
+    if not voices.exists():
+        return
+    # Read as the server will: what it could not load never goes live.
+    VoiceBook(None, SpeakerStatistics(directory / STATISTICS_FILE), shipped=voices)
+    shutil.copyfile(voices, directory / book_file.FILE_NAME)
 
 
 def speaker_statistics(checkpoint: Checkpoint) -> np.ndarray[tuple[int, int], np.dtype[np.float16]]:
@@ -263,7 +273,7 @@ def _describe(
             str(path.relative_to(repository)): FileFacts(path.stat().st_size, sha256_of(path))
             for path in paths
         },
-        checkpoint={file: sha256_of(checkpoint.directory / file) for file in FILES},
+        checkpoint=_hashes_of(checkpoint.directory),
         versions={
             _OURSELVES: __version__,
             **{package: metadata.version(package) for package in _VERSIONED_PACKAGES},
@@ -271,6 +281,12 @@ def _describe(
         opset=OPSET,
         name=name,
     )
+
+
+def _hashes_of(checkpoint_directory: Path) -> dict[str, str]:
+    """SHA-256 of every file of a checkpoint that an export is made from, by its name."""
+    present = [name for name in _OPTIONAL_FILES if (checkpoint_directory / name).exists()]
+    return {name: sha256_of(checkpoint_directory / name) for name in (*FILES, *present)}
 
 
 def _check_external_data(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from chattts_triton.voices.book_file import FILE_NAME as BOOK_FILE
 from chattts_triton.voices.speaker import STATISTICS_FILE, SpeakerStatistics
 
 _WARM_UP_TEXT = "今天是2024年5月6日，3.5元。It costs $3.50 at 14:05."
+UNKNOWN_WORDS = "unknown_words"
 _REFINEMENT_TAGS = ("[oral_", "[laugh_", "[break_")  # they steer a refinement, and are not spoken
 
 
@@ -49,6 +51,7 @@ class _Row:
     voice: Voice
     prompt_text: str
     segments: list[_Segment]
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class PreprocessModel:
     """Checks a call and turns its texts into what `gpt` takes; any thread may call `run`.
 
     Args:
-        directory: Holds the tokenizer, speaker statistics and homophones of an export.
+        directory: Holds the tokenizer, speaker statistics and homophones of an export, and the
+            voices that its checkpoint brought, if it brought any.
         special_ids: Ids of the special tokens, from the manifest.
         model_directory: Holds what the operator may change while the model serves: voices.json
             and lexicon.tsv, both optional; None does without them.
@@ -90,7 +94,7 @@ class PreprocessModel:
         self._normalizer = TextNormalizer(homophones, lexicon, max_characters=config.max_characters)
         statistics = SpeakerStatistics(directory / STATISTICS_FILE)
         voices = model_directory / BOOK_FILE if model_directory else None
-        self._voices = VoiceBook(voices, statistics)
+        self._voices = VoiceBook(voices, statistics, shipped=directory / BOOK_FILE)
 
     def run(self, inputs: Tensors, parameters: dict[str, object]) -> Tensors:
         """One call of N texts.
@@ -127,7 +131,11 @@ class PreprocessModel:
             self._segment(options, segment, index, prompt_text, inputs.field("VOICE", row))
             for index, segment in enumerate(normalized.segments)
         ]
-        return _Row(options, voice, prompt_text, segments)
+        return _Row(options, voice, prompt_text, segments, self._warnings(normalized.text))
+
+    def _warnings(self, text: str) -> list[str]:
+        vocabulary = self._prompts.vocabulary
+        return [UNKNOWN_WORDS] if vocabulary and vocabulary.unknown_words(text) else []
 
     def _prompt_text(self, voice: Voice, field: str) -> str:
         if voice.prompt_codes is None or not voice.prompt_text:
@@ -255,7 +263,7 @@ def _collect(rows: list[_Row]) -> Tensors:
         "TOP_K": column([row.options.top_k for row in rows], np.int32),
         "REPETITION_PENALTY": column([row.options.repetition_penalty for row in rows], np.float32),
         "TRIM": column([row.options.trim for row in rows], np.bool_),
-        "WARNINGS": column([b"[]" for _ in rows], np.object_),
+        "WARNINGS": column([json.dumps(row.warnings).encode() for row in rows], np.object_),
     }
 
 

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from chattts_triton.errors import ModelLoadError
 from chattts_triton.text.tags import TAGS
+from chattts_triton.text.vocabulary import closed_vocabulary
 
 TOKENIZER_FILE = "tokenizer.json"
 START, SPEAKER, END = "[Stts]", "[spk_emb]", "[Ptts]"
@@ -27,12 +28,16 @@ class PromptEncoder:
         special_ids: Ids of the special tokens as the model knows them; those that prompts
             are made of must be among them.
 
+    Attributes:
+        vocabulary: The words that the tokenizer knows; None where it reads any.
+
     Raises:
         ModelLoadError: The file cannot be read, or its ids are not those of the model.
     """
 
     def __init__(self, tokenizer_file: Path, special_ids: Mapping[str, int]) -> None:
-        self._tokenizer = _load_tokenizer(tokenizer_file)
+        self._tokenizer = load_tokenizer(tokenizer_file)
+        self.vocabulary = closed_vocabulary(self._tokenizer)
         for token in _NEEDED:
             if token not in special_ids:
                 raise ModelLoadError(f"special_ids: {token} is missing; export again")
@@ -70,7 +75,12 @@ class PromptEncoder:
         return ids
 
 
-def _load_tokenizer(path: Path) -> Tokenizer:
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a file, its truncation and padding switched off.
+
+    Raises:
+        ModelLoadError: The file cannot be read.
+    """
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

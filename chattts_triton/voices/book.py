@@ -45,8 +45,10 @@ class VoiceBook:
     again when it has changed. One that cannot be read is logged, and the former book stays.
 
     Args:
-        path: `voices.json`; None, or a file that does not exist, is a book without names.
+        path: `voices.json` of the operator; None, or a file that does not exist, is a book without
+            names.
         statistics: What `seed:N` and entries with a seed are drawn from.
+        shipped: The same of the checkpoint, read once; a name of the operator's wins.
         clock: Seconds that only ever grow.
 
     Raises:
@@ -58,20 +60,24 @@ class VoiceBook:
         path: Path | None,
         statistics: SpeakerStatistics,
         *,
+        shipped: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._statistics = statistics
         self._clock = clock
         self._lock = threading.Lock()
-        self._voices: dict[str, Voice] = {}
+        self._shipped: dict[str, Voice] = {}
+        if shipped is not None and shipped.exists():
+            self._shipped = _read_voices(shipped, statistics)
+        self._voices = self._shipped
         self._signature: object = None
         self._next_check_s = clock() + CHECK_INTERVAL_S
         if path is not None:
             # Before the file is read: a change in between is then seen by the next check.
             self._signature = _signature(path)
             if self._signature is not None:
-                self._voices = _read_voices(path, statistics)
+                self._voices = self._shipped | _read_voices(path, statistics)
 
     def resolve(self, voice: str | None, seed: int, field: str = "VOICE") -> Voice:
         """The voice that a caller asks for.
@@ -95,7 +101,7 @@ class VoiceBook:
 
     @property
     def names(self) -> list[str]:
-        """Names that can be asked for, in the order of the file."""
+        """Names that can be asked for, those of the checkpoint first, in the order of the files."""
         self._refresh()
         return list(self._voices)
 
@@ -136,7 +142,7 @@ class VoiceBook:
 
     def _reload(self, path: Path) -> None:
         try:
-            self._voices = _read_voices(path, self._statistics)
+            self._voices = self._shipped | _read_voices(path, self._statistics)
         except ModelLoadError as error:
             logger.error("%s; the %d voices read before stay", error, len(self._voices))
         else:

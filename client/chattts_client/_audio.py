@@ -30,7 +30,8 @@ class Audio:
             cut the audio off.
         pcm16: (S,) int16, the server's own dithered conversion, where the server gave one.
         refined_text: What was spoken in place of the text, where a refinement was asked for.
-        warnings: Codes of what the caller should know, such as "refine_refused".
+        warnings: Codes of what the caller should know, such as "refine_refused" or
+            "unknown_words".
     """
 
     samples: NDArray[np.float32] = field(repr=False)

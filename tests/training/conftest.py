@@ -39,9 +39,9 @@ with wave.open(options["-o"], "wb") as file:
 @pytest.fixture
 def flite_calls(tmp_path, monkeypatch):
     """A flite whose phones are the words themselves; gives the arguments of its last call."""
-    return _put_in_path(
-        tmp_path, monkeypatch, phones="['pau', token] if token == 'sorry' else [token]"
-    )
+    paused = "['pau', token] if token == 'sorry'"
+    stressed = "[token, token] if token == options['-t'] == 'and'"
+    return _put_in_path(tmp_path, monkeypatch, phones=f"{paused} else {stressed} else [token]")
 
 
 @pytest.fixture

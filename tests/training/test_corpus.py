@@ -13,6 +13,7 @@ from training.corpus import (
     log_mel,
     phones_at_codes,
     shard_path,
+    units_at_codes,
     write_corpus,
 )
 from training.teacher import Speech
@@ -34,12 +35,14 @@ def test_held_out_lines_are_none_of_the_training():
     assert not training & held_out
 
 
-def test_every_code_has_the_phone_of_its_middle():
-    speech = Speech(np.zeros(512 * 6, np.float32), [("pau", 0.05), ("k", 0.09), ("ae", 0.128)])
+def test_every_code_has_the_phone_and_the_unit_of_its_middle():
+    phones = [("pau", 0.05), ("k", 0.09), ("ae", 0.128)]
+    speech = Speech(np.zeros(512 * 6, np.float32), phones, units=[0, 1, 2])
 
-    phones = [PHONES[number] for number in phones_at_codes(speech)]
+    heard = [PHONES[number] for number in phones_at_codes(speech)]
 
-    assert phones == ["pau", "pau", "k", "k", "ae", "ae"]  # middles at 11, 32, 53, 75, 96, 117 ms
+    assert heard == ["pau", "pau", "k", "k", "ae", "ae"]  # middles at 11, 32, 53, 75, 96, 117 ms
+    assert units_at_codes(speech).tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_code_is_two_mel_frames():
@@ -58,6 +61,6 @@ def test_shards_are_written_once_and_keep_their_audio_where_asked(tmp_path, mono
     assert written == {path: path.stat().st_mtime_ns for path in corpus.iterdir()}
     assert len(first["num_codes"]) == len(second["num_codes"]) == 6
     assert first["mel"].shape == (2 * num_codes, 100)
-    assert first["phones"].shape == (num_codes,)
+    assert first["phones"].shape == first["units"].shape == (num_codes,)
     assert first["audio"].shape == (512 * num_codes,)
     assert "audio" not in second

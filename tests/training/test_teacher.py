@@ -3,11 +3,13 @@ import pytest
 
 from training.teacher import (
     NOISE_SIGMA,
+    UNKNOWN_UNIT,
     FliteError,
     TeacherError,
     read_phrases,
     speak,
 )
+from training.tokens import Tokens
 
 
 def silences_s(speech):
@@ -17,6 +19,10 @@ def silences_s(speech):
         for start, (phone, end) in zip(starts, speech.phones, strict=False)
         if phone == "pau"
     ]
+
+
+def as_flite_sees(phrases):
+    return [" ".join(word for word, _ in phrase) for phrase in phrases.phrases]
 
 
 def test_pauses_are_as_long_as_the_marks_say(flite_calls):
@@ -33,6 +39,23 @@ def test_phones_cover_the_audio_in_whole_codes(flite_calls):
     assert len(speech.audio) % 512 == 0
     assert speech.audio.dtype == np.float32
     assert speech.phones[-1][1] == pytest.approx(len(speech.audio) / 24000)
+
+
+def test_every_phone_belongs_to_a_word_a_letter_or_a_mark(flite_calls):
+    text = "hello, my xy [uv_break] friend."
+
+    units = speak(text, "slt", 5, 1).units
+
+    # To this flite every name of a letter is one phone. The last silence is behind all units.
+    assert units == [0, 0, 1, 2, 3, 4, 5, 6, 8]
+    assert units[-1] == len(Tokens().ids(text))
+
+
+def test_a_phrase_that_sounds_unlike_its_words_has_no_units(flite_calls):
+    # By itself "and" has two phones, among others one.
+    speech = speak("hello, black and white", "slt", 5, 1)
+
+    assert speech.units == [0, 0, 1, *[UNKNOWN_UNIT] * 3, 5]
 
 
 def test_silences_hold_the_noise_floor_only(flite_calls):
@@ -107,12 +130,13 @@ def test_a_text_that_nobody_can_say_is_an_error(text):
     ],
 )
 def test_letters_are_spelled_and_a_lone_a_is_the_article(text, phrases):
-    assert read_phrases(text).phrases == phrases
+    assert as_flite_sees(read_phrases(text)) == phrases
 
 
 def test_the_longest_of_adjacent_marks_counts():
     phrases = read_phrases("[uv_break] hello, [uv_break] my. friend, [lbreak]")
 
-    assert phrases.phrases == ["hello", "my", "friend"]
+    assert as_flite_sees(phrases) == ["hello", "my", "friend"]
+    assert phrases.marks == [0, 3, 5, 9]
     assert phrases.before_s == 0.25
     assert phrases.after_s == [0.25, 0.25, 0.55]

@@ -31,6 +31,7 @@ from chattts_triton.errors import (
     OverloadedError,
 )
 from chattts_triton.manifest import load_manifest
+from chattts_triton.serving.preprocess import UNKNOWN_WORDS
 from chattts_triton.serving.record import OUTCOMES
 from chattts_triton.serving.utterance import (
     MAX_REFINED_IDS,
@@ -267,9 +268,10 @@ def test_the_limits_of_a_text_in_the_readme_are_those_of_the_code() -> None:
 
 
 def test_the_warnings_are_explained() -> None:
-    assert set(WARNING_TEXTS) == {REFINE_REFUSED}
+    assert set(WARNING_TEXTS) == {REFINE_REFUSED, UNKNOWN_WORDS}
     for document in (README, ROOT / "client" / "README.md"):
         assert REFINE_REFUSED in read(document)
+        assert UNKNOWN_WORDS in read(document)
 
 
 def test_the_bound_of_a_refinement_in_the_architecture_is_that_of_the_code() -> None:

@@ -255,6 +255,45 @@ def test_a_file_that_appears_later_is_read(
     assert book.names == ["anna"]
 
 
+@pytest.fixture
+def shipped(tmp_path: Path, statistics: SpeakerStatistics) -> Path:
+    speaker = encode_speaker(statistics.draw(7))
+    return write_book(tmp_path / "shipped.json", {"she": {"speaker": speaker}, "anna": {"seed": 9}})
+
+
+def test_voices_of_the_checkpoint_are_known_beside_the_operators_whose_names_win(
+    path: Path, shipped: Path, statistics: SpeakerStatistics
+) -> None:
+    book = VoiceBook(path, statistics, shipped=shipped)
+
+    assert book.names == ["she", "anna", "小红", "cloned"]
+    for name, seed in (("she", 7), ("anna", 2222)):
+        wanted = speaker_embedding(statistics.draw(seed))
+        assert np.array_equal(book.resolve(name, 1).embedding, wanted)
+
+
+def test_voices_of_the_checkpoint_stay_when_the_operators_change(
+    path: Path, shipped: Path, statistics: SpeakerStatistics, clock: Clock
+) -> None:
+    book = VoiceBook(path, statistics, shipped=shipped, clock=clock)
+    write_book(path, {"new": {"seed": 1}})
+
+    clock.now_s += 1
+
+    assert book.names == ["she", "anna", "new"]
+    wanted = speaker_embedding(statistics.draw(9))
+    assert np.array_equal(book.resolve("anna", 1).embedding, wanted)
+
+
+def test_a_damaged_book_of_the_checkpoint_is_a_load_error(
+    path: Path, tmp_path: Path, statistics: SpeakerStatistics
+) -> None:
+    damaged = write_book(tmp_path / "shipped.json", {"she": {"speaker": "蘁淰"}})
+
+    with pytest.raises(ModelLoadError, match=r"shipped\.json: voice 'she': speaker: got "):
+        VoiceBook(path, statistics, shipped=damaged)
+
+
 def test_a_damaged_file_keeps_the_former_book_and_is_logged_once(
     book: VoiceBook, path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

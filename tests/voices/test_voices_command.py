@@ -364,3 +364,46 @@ def test_wrong_use_of_voices_exits_with_2(
 
     assert caught.value.code == 2
     assert "usage: chattts-triton voices" in capsys.readouterr().err
+
+
+@pytest.fixture
+def shipped(repository: Path) -> Path:
+    """The book that the checkpoint brought."""
+    export = repository / "preprocess" / "1" / "fp32-0123456789ab"
+    return write_book(export / "voices.json", {"she": {"seed": 5, "description": "Hers."}})
+
+
+@pytest.mark.usefixtures("shipped")
+def test_voices_of_the_checkpoint_are_listed_and_shown_like_any(
+    voices: Command, speakers: SpeakerStatistics
+) -> None:
+    voices("add", "mine", "--seed=1")
+
+    assert [line.split()[:2] for line in voices("list").splitlines()[1:]] == [
+        ["she", "seed:5"],
+        ["mine", "seed:1"],
+    ]
+    assert "description: Hers.\n" in voices("show", "she")
+    assert voices("export", "she") == encode_speaker(speakers.draw(5)) + "\n"
+    assert "one of: she, mine" in voices.fails("show", "nobody")
+
+
+def test_a_name_of_the_checkpoint_is_taken_and_is_replaced_in_the_operators_book_only(
+    voices: Command, shipped: Path
+) -> None:
+    before = shipped.read_bytes()
+
+    assert "she: is there already" in voices.fails("add", "she", "--seed=1")
+    voices("add", "she", "--seed=1", "--replace")
+
+    assert shipped.read_bytes() == before
+    assert voices.entries()["she"].seed == 1
+    assert voices("show", "she").splitlines()[0] == "name: she"
+    assert "seed: 1\n" in voices("show", "she")
+
+
+def test_a_damaged_book_of_the_checkpoint_is_one_line(voices: Command, shipped: Path) -> None:
+    voices("add", "mine", "--seed=1")
+    shipped.write_text("{", encoding="utf-8")
+
+    assert f"{shipped}: cannot be read" in voices.fails("list")
