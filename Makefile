@@ -44,7 +44,7 @@ bench-streams: install  ## streams: first audio, slack, cancelling, recovery; di
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/stream_quality.py
 
-train-demo-voice: install  ## train a demonstration voice from flite's speech (2 hours on 2 cores)
+train-demo-voice: install  ## train a demonstration voice from flite's speech; takes hours
 	scripts/install_teacher.sh
 	$(BIN)/python -m training
 

@@ -6,6 +6,7 @@ share the work, and a stopped one goes on with the shards that are missing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Iterator
@@ -125,6 +126,15 @@ def write_corpus(directory: Path, size: CorpusSize, seed: int) -> None:
 def shard_path(directory: Path, shard: int) -> Path:
     """Where a shard lies."""
     return directory / f"shard-{shard:04d}.npz"
+
+
+def corpus_fingerprint(directory: Path, num_shards: int) -> str:
+    """Of what is said in the first shards, and how long each line takes."""
+    digest = hashlib.sha256()
+    for shard in range(num_shards):
+        with np.load(shard_path(directory, shard)) as content:
+            digest.update(content["lines"].tobytes() + content["num_codes"].tobytes())
+    return digest.hexdigest()
 
 
 def _write_shard(job: tuple[Path, int, CorpusSize, int]) -> None:

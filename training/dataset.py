@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from chattts_triton.constants import FRAMES_PER_CODE, N_MELS, NUM_VQ
-from training.corpus import Line, shard_path
+from training.corpus import Line, corpus_fingerprint, shard_path
 from training.modules import Dvae
 
 COEF = "coef.npy"
@@ -30,7 +30,7 @@ def fingerprint(directory: Path) -> str:
 
 def write_dataset(corpus: Path, num_shards: int, dvae: Dvae, directory: Path) -> None:
     """Encode every line of the corpus, unless that was done with this corpus and DVAE."""
-    wanted = _fingerprint(num_shards, dvae)
+    wanted = _fingerprint(corpus_fingerprint(corpus, num_shards), dvae)
     if fingerprint(directory) == wanted:
         return
     directory.mkdir(parents=True, exist_ok=True)
@@ -62,8 +62,8 @@ def write_dataset(corpus: Path, num_shards: int, dvae: Dvae, directory: Path) ->
     (directory / _FINGERPRINT).write_text(wanted, encoding="utf-8")
 
 
-def _fingerprint(num_shards: int, dvae: Dvae) -> str:
-    digest = hashlib.sha256(str(num_shards).encode())
+def _fingerprint(corpus: str, dvae: Dvae) -> str:
+    digest = hashlib.sha256(corpus.encode())
     for tensor in dvae.state_dict().values():
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()

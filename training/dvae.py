@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chattts_triton.constants import N_MELS
-from training.corpus import shard_path
+from training.corpus import corpus_fingerprint, shard_path
 from training.modules import Dims, Dvae
 from training.trainer import Plan, Schedule, train
 
@@ -74,7 +74,7 @@ def _activation_loss(activations: Tensor) -> Tensor:
 
 def train_dvae(corpus: Path, num_shards: int, schedule: Schedule, directory: Path) -> Dvae:
     """Train to the end of the schedule."""
-    plan = Plan("dvae", schedule, f"{num_shards} shards", directory)
+    plan = Plan("dvae", schedule, corpus_fingerprint(corpus, num_shards), directory)
     stage = train(plan, partial(DvaeStage, Dims(), corpus, num_shards))
     assert isinstance(stage, DvaeStage)
     return stage.dvae

@@ -1,10 +1,9 @@
 """Stage: GPT, embeddings and mel decoder together, from text to codes to mel spectrogram.
 
 Three things are learned at once from the same hidden states: the next codes, the phone that is
-being said, and the mel spectrogram. Some heads of attention are told where in the text to look:
-one at what is being said, one at what follows; left alone, a model of this size takes hours to
-find that out and then loses its place. A few lines a step teach the other generation, which
-refines a text: it copies its input.
+being said, and the mel spectrogram. Some heads of attention are told where in the text to look, one
+at what is being said and one at what follows, lest the model lose its place. A few lines a step
+teach the other generation, which refines a text: it copies its input.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _CODE_NOISE = 0.1
 _PHONE_WEIGHT = 0.3
 _MEL_WEIGHT = 0.5
 _COPY_WEIGHT = 0.1
-# The first stage of each quantiser carries the sound, the second its detail.
 _PLACE_WEIGHT = 0.15
 # Of which layers the first heads are told, and how many codes ahead each of them looks.
 _PLACE_LAYERS = (2, 4)
 _PLACE_LEADS_CODES = (0, 6)
+# The first stage of each quantiser carries the sound, the second its detail.
 _BOOK_WEIGHTS = (1.4, 0.6, 1.4, 0.6)
 _IGNORED = -100
 

@@ -1,7 +1,9 @@
 """Runs one stage of training: seeded, resumable, on every core or on a GPU where there is one.
 
 A stage is an `nn.Module` whose `forward` takes a batch and returns the loss and figures to log. Its
-batches depend on seed, step and process only, so a stage that was stopped goes on where it was.
+`batch(generator, progress)` gives the tensors of one step and process, all drawn from `generator`;
+progress is 0 to 1. So batches depend on seed, step and process only, and a stage that was stopped
+goes on where it was.
 On CPUs one process with one thread per core, data parallel, is far faster than one with threads.
 """
 
@@ -16,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.multiprocessing as mp
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
@@ -41,16 +43,6 @@ class Schedule:
         """Of the learning rate, at a step."""
         warmup = min(1.0, (step + 1) / self.warmup_steps)
         return warmup * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * step / self.steps)))
-
-
-class Stage(Protocol):
-    """What `train` runs; built anew in every process."""
-
-    def batch(self, generator: torch.Generator, progress: float) -> Any:
-        """The tensors of one step and process, all drawn from `generator`; progress 0 to 1."""
-
-    def forward(self, batch: Any) -> tuple[Tensor, Mapping[str, float]]:
-        """The loss, and figures for the log."""
 
 
 Build = Callable[[], nn.Module]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chattts_triton.constants import HOP_SAMPLES
-from training.corpus import MIN_MEL, mel_spectrogram, shard_path
+from training.corpus import MIN_MEL, corpus_fingerprint, mel_spectrogram, shard_path
 from training.modules import Dims, Vocos
 from training.trainer import Plan, Schedule, train
 
@@ -66,7 +66,7 @@ def _spectral_loss(copy: Tensor, audio: Tensor, size: int) -> Tensor:
 
 def train_vocos(corpus: Path, num_shards: int, schedule: Schedule, directory: Path) -> Vocos:
     """Train to the end of the schedule on the shards that keep their audio."""
-    plan = Plan("vocos", schedule, f"{num_shards} shards", directory)
+    plan = Plan("vocos", schedule, corpus_fingerprint(corpus, num_shards), directory)
     stage = train(plan, partial(VocosStage, Dims(), corpus, num_shards))
     assert isinstance(stage, VocosStage)
     return stage.vocos

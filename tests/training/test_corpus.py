@@ -9,6 +9,7 @@ import numpy as np
 from training.corpus import (
     PHONES,
     CorpusSize,
+    corpus_fingerprint,
     lines,
     log_mel,
     phones_at_codes,
@@ -64,3 +65,13 @@ def test_shards_are_written_once_and_keep_their_audio_where_asked(tmp_path, mono
     assert first["phones"].shape == first["units"].shape == (num_codes,)
     assert first["audio"].shape == (512 * num_codes,)
     assert "audio" not in second
+
+
+def test_a_fingerprint_tells_another_corpus(tmp_path, monotonous_flite):
+    size = CorpusSize(num_shards=1, num_audio_shards=0, lines_per_shard=2)
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        write_corpus(tmp_path / name, size, seed)
+
+    one, same, other = (corpus_fingerprint(tmp_path / n, 1) for n in ("one", "same", "other"))
+
+    assert one == same != other
