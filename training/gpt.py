@@ -1,18 +1,22 @@
 """Stage: GPT, embeddings and mel decoder together, from text to codes to mel spectrogram.
 
-Three things are learned at once from the same hidden states: the next codes, the phone that is
-being said, and the mel spectrogram. Some heads of attention are told where in the text to look, one
-at what is being said and one at what follows, lest the model lose its place. A few lines a step
-teach the other generation, which refines a text: it copies its input.
+Four things are learned at once from the same hidden states: the next codes, the phone that is
+being said, the one after it, and the mel spectrogram. Some heads of attention are told where in the
+text to look, one at what is being said and one at what follows, lest the model lose its place. A
+few lines a step teach the other generation, which refines a text: it copies its input.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,7 +37,8 @@ _FIRST_SHARE = 0.25
 _SHORT_FIRST = 0.15
 _MAX_MEL_CROP_CODES = 64
 _CODE_NOISE = 0.1
-_PHONE_WEIGHT = 0.3
+# Of both phones, first and last: once the text is read well, the sound matters more.
+_PHONE_WEIGHTS = (1.0, 0.2)
 _MEL_WEIGHT = 0.5
 _COPY_WEIGHT = 0.1
 _PLACE_WEIGHT = 0.15
@@ -42,6 +47,8 @@ _PLACE_LAYERS = (2, 4)
 _PLACE_LEADS_CODES = (0, 6)
 # The first stage of each quantiser carries the sound, the second its detail.
 _BOOK_WEIGHTS = (1.4, 0.6, 1.4, 0.6)
+# Of the sound in a word's first embedding, beside a vector of its own of length 1.
+_SOUND_SHARE = 2.0
 _IGNORED = -100
 
 
@@ -56,9 +63,11 @@ class Batch:
         codes: (B, T, 4) int64.
         num_codes: (B,) int64.
         phones: (B, T) int64, `_IGNORED` beyond the end.
+        next_phones: (B, T) int64, what will be said when the phone has changed, likewise.
         places: (B, T) int64, the place in the prompt of what is being said, likewise.
         crop_starts: (B,) int64; from there `mel` shows `crop` codes.
         mel: (B, 100, 2 crop) float32.
+        phone_weight: () float32, of the loss of phones.
         copies: (C, L) int64 text ids of the refinement.
         copied: (C, L) int64: the id that follows each, `_IGNORED` in the prompt.
     """
@@ -69,9 +78,11 @@ class Batch:
     codes: Tensor
     num_codes: Tensor
     phones: Tensor
+    next_phones: Tensor
     places: Tensor
     crop_starts: Tensor
     mel: Tensor
+    phone_weight: Tensor
     copies: Tensor
     copied: Tensor
 
@@ -89,10 +100,27 @@ class GptStage(nn.Module):
         self.decoder = MelDecoder(dims)
         self.decoder.coef.copy_(torch.from_numpy(np.load(dataset / COEF)))
         self.phone_head = nn.Linear(dims.hidden_size, len(PHONES))
+        self.next_phone_head = nn.Linear(dims.hidden_size, len(PHONES))
         self._prompts = [
             self._tokens.speech_prompt(line.text, line.speed) for line in self._dataset.lines
         ]
         self._lengths = self._dataset.num_codes + [len(prompt) for prompt in self._prompts]
+        self._begin_words_at_their_sounds()
+
+    @torch.no_grad()
+    def _begin_words_at_their_sounds(self) -> None:
+        """Words that share a phone in the same place begin with embeddings that are alike there.
+
+        So what is learned of one word about a phone holds for all others from the beginning.
+        """
+        table = self.embed.emb_text.weight
+        sounds = _sounds(self._dataset, self._prompts)
+        longest = max(len(sound) for sound in sounds.values())
+        vectors = torch.randn(longest, len(PHONES), self._hidden_size)
+        for token, sound in sounds.items():
+            sum_of_phones = vectors[torch.arange(len(sound)), torch.tensor(sound)].sum(0)
+            mixed = _SOUND_SHARE * functional.normalize(sum_of_phones, dim=0) + table[token]
+            table[token] = functional.normalize(mixed, dim=0)
 
     def batch(self, generator: torch.Generator, progress: float) -> Batch:
         """Lines of similar length, about 2,000 steps in all, every line as likely as any.
@@ -112,10 +140,16 @@ class GptStage(nn.Module):
             if picked and longest * (len(picked) + 1) > _TOKENS_PER_BATCH:
                 break
             picked.append(int(line))
-        return self._collated(picked, rng, generator)
+        first, last = _PHONE_WEIGHTS
+        phone_weight = first + progress * (last - first)
+        return self._collated(picked, phone_weight, rng, generator)
 
     def _collated(
-        self, picked: list[int], rng: np.random.Generator, generator: torch.Generator
+        self,
+        picked: list[int],
+        phone_weight: float,
+        rng: np.random.Generator,
+        generator: torch.Generator,
     ) -> Batch:
         data = self._dataset
         num_codes = data.num_codes[picked]
@@ -124,7 +158,7 @@ class GptStage(nn.Module):
         prompts = np.zeros((len(picked), width), dtype=np.int64)
         codes = np.zeros((len(picked), num_codes.max(), NUM_VQ), dtype=np.int64)
         phones = np.full(codes.shape[:2], _IGNORED, dtype=np.int64)
-        places = phones.copy()
+        next_phones, places = phones.copy(), phones.copy()
         crop_starts = rng.integers(0, num_codes - crop + 1)
         mel = []
         for row, line in enumerate(picked):
@@ -133,6 +167,7 @@ class GptStage(nn.Module):
             prompts[row, width - len(prompt) :] = prompt
             codes[row, : num_codes[row]] = data.codes[start:end]
             phones[row, : num_codes[row]] = data.phones[start:end]
+            next_phones[row, : num_codes[row]] = _following(data.phones[start:end])
             units = data.units[start:end]
             places[row, : num_codes[row]] = np.where(
                 units == UNKNOWN_UNIT, _IGNORED, units + SPEECH_PROMPT_START
@@ -148,9 +183,11 @@ class GptStage(nn.Module):
             codes=torch.from_numpy(codes),
             num_codes=torch.from_numpy(num_codes),
             phones=torch.from_numpy(phones),
+            next_phones=torch.from_numpy(next_phones),
             places=torch.from_numpy(places),
             crop_starts=torch.from_numpy(crop_starts),
             mel=torch.from_numpy(np.stack(mel).astype(np.float32)),
+            phone_weight=torch.tensor(phone_weight),
             copies=copies,
             copied=copied,
         )
@@ -180,10 +217,16 @@ class GptStage(nn.Module):
         with torch.autocast(device.type, torch.bfloat16):
             hiddens, wanted, place_loss = self._hiddens(batch)
             code_loss = _code_loss(self.embed.code_logits(hiddens), wanted)
-            phone_loss = functional.cross_entropy(
-                self.phone_head(hiddens[:, :-1]).float().flatten(0, 1),
-                batch.phones.flatten(),
-                ignore_index=_IGNORED,
+            phone_loss, next_phone_loss = (
+                functional.cross_entropy(
+                    head(hiddens[:, :-1]).float().flatten(0, 1),
+                    phones.flatten(),
+                    ignore_index=_IGNORED,
+                )
+                for head, phones in (
+                    (self.phone_head, batch.phones),
+                    (self.next_phone_head, batch.next_phones),
+                )
             )
             mel_loss = self._mel_loss(hiddens, batch)
             copy_loss = functional.cross_entropy(
@@ -196,7 +239,7 @@ class GptStage(nn.Module):
         books = code_loss.detach().tolist()
         loss = (
             (code_loss * code_loss.new_tensor(_BOOK_WEIGHTS)).mean()
-            + _PHONE_WEIGHT * phone_loss
+            + batch.phone_weight * (phone_loss + next_phone_loss)
             + _MEL_WEIGHT * mel_loss
             + _COPY_WEIGHT * copy_loss
             + _PLACE_WEIGHT * place_loss
@@ -204,6 +247,7 @@ class GptStage(nn.Module):
         return loss, {
             "code": sum(books) / NUM_VQ,
             "phone": phone_loss.item(),
+            "next_phone": next_phone_loss.item(),
             "mel": mel_loss.item(),
             "copy": copy_loss.item(),
             "place": place_loss.item(),
@@ -251,6 +295,27 @@ class GptStage(nn.Module):
         return error.abs().mean()
 
 
+def _sounds(dataset: Dataset, prompts: list[list[int]]) -> dict[int, tuple[int, ...]]:
+    """How each token sounds most often, as places in PHONES."""
+    heard: dict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)
+    for line, prompt in enumerate(prompts):
+        span = slice(dataset.starts[line], dataset.starts[line] + dataset.num_codes[line])
+        spoken = groupby(
+            zip(dataset.units[span].tolist(), dataset.phones[span].tolist(), strict=True)
+        )
+        for unit, run in groupby((key for key, _ in spoken), key=itemgetter(0)):
+            if unit != UNKNOWN_UNIT:
+                heard[prompt[unit + SPEECH_PROMPT_START]][tuple(phone for _, phone in run)] += 1
+    return {token: counts.most_common(1)[0][0] for token, counts in heard.items()}
+
+
+def _following(phones: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """The phone that each one changes into, the last one into itself: (T,) to (T,)."""
+    changes = np.flatnonzero(np.diff(phones))
+    following = np.append(phones[changes + 1], phones[-1])
+    return following[np.searchsorted(changes, np.arange(len(phones)))]
+
+
 def _place_loss(q: Tensor, k: Tensor, steps: Tensor, places: Tensor) -> Tensor:
     """How far the first heads' attention is from the places in the prompt that it should be at.
 
@@ -285,7 +350,7 @@ def _code_loss(logits: Tensor, wanted: Tensor) -> Tensor:
 
 def train_gpt(dataset: Path, schedule: Schedule, directory: Path) -> GptStage:
     """Train to the end of the schedule."""
-    plan = Plan("gpt", schedule, fingerprint(dataset), directory)
+    plan = Plan("gpt", schedule, fingerprint(dataset), directory, muon_prefix="gpt.")
     stage = train(plan, partial(GptStage, Dims(), dataset))
     assert isinstance(stage, GptStage)
     return stage

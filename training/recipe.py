@@ -29,13 +29,13 @@ FULL = Recipe(
     corpus=CorpusSize(num_shards=72, num_audio_shards=12, lines_per_shard=250),
     vocos=Schedule(steps=3200, learning_rate=1e-3),
     dvae=Schedule(steps=3200, learning_rate=8e-4),
-    gpt=Schedule(steps=3200, learning_rate=1.2e-3),
+    gpt=Schedule(steps=5000, learning_rate=3e-3),
 )
 SMOKE = Recipe(
     corpus=CorpusSize(num_shards=2, num_audio_shards=1, lines_per_shard=24),
     vocos=Schedule(steps=40, learning_rate=1e-3, warmup_steps=10),
     dvae=Schedule(steps=40, learning_rate=8e-4, warmup_steps=10),
-    gpt=Schedule(steps=12, learning_rate=1.2e-3, warmup_steps=4),
+    gpt=Schedule(steps=12, learning_rate=3e-3, warmup_steps=4),
 )
 
 
