@@ -31,6 +31,7 @@ COPY scripts scripts
 COPY client client
 COPY chattts_triton chattts_triton
 COPY model_repository model_repository
+COPY assets assets
 
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL

@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check bench-steps bench-texts bench-streams serve clean \
-  train-demo-voice train-demo-voice-smoke
+  train-demo-voice train-demo-voice-smoke voice-report
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,13 +44,17 @@ bench-streams: install  ## streams: first audio, slack, cancelling, recovery; di
 	$(BIN)/python benchmarks/streams.py
 	$(BIN)/python benchmarks/stream_quality.py
 
-train-demo-voice: install  ## train a demonstration voice from flite's speech; takes hours
+train-demo-voice: install  ## train the voice of assets/demo_voice anew from flite (2 hours on 2 cores)
 	scripts/install_teacher.sh
 	$(BIN)/python -m training
 
 train-demo-voice-smoke: install  ## a few steps of every stage of the training
 	scripts/install_teacher.sh
 	$(BIN)/python -m training --smoke --work build/training-smoke --out build/training-smoke/voice
+
+voice-report: install  ## the demonstration voice against its teacher: docs/demo_voice.md
+	scripts/install_teacher.sh
+	$(BIN)/python benchmarks/voice_report.py
 
 clean:  ## remove exports, checkpoints, wavs and caches; keep .venv
 	git clean -fdqX model_repository

@@ -46,6 +46,12 @@ def tiny_repositories(
 
 
 @pytest.fixture(scope="session")
+def demo_checkpoint() -> Path:
+    """The demonstration voice that is shipped."""
+    return Path(__file__).parents[1] / "assets" / "demo_voice"
+
+
+@pytest.fixture(scope="session")
 def few_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer.json of six words, 你, 好 and the letters."""
     directory = tmp_path_factory.mktemp("few-words")

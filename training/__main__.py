@@ -15,7 +15,7 @@ def main() -> None:
         "--smoke", action="store_true", help="a few steps of each stage; the voice only babbles"
     )
     parser.add_argument("--work", type=Path, default=Path("build/training"), metavar="DIR")
-    parser.add_argument("--out", type=Path, default=Path("build/demo_voice"), metavar="DIR")
+    parser.add_argument("--out", type=Path, default=Path("assets/demo_voice"), metavar="DIR")
     args = parser.parse_args()
     run(SMOKE if args.smoke else FULL, args.work, args.out)
 

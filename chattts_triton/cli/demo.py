@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from chattts_triton.export.choose import CheckpointChoice
 
 TEXT = "你好，世界。"
+# Of words that the demonstration voice knows, once figures are read.
+DEMONSTRATION_TEXT = (
+    "hello, this is the demonstration voice. today is monday, november thirtieth, "
+    "and the red car costs $21."
+)
 SEED = 42
 _PRECISION = "int8"
 _CALL_TIMEOUT_S = 300.0
@@ -28,10 +33,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="choose a checkpoint, export it, serve it, and write one sentence to demo.wav",
-        description="What `make demo` runs. Checkpoint and export are kept and used again.",
+        description="What `make demo` runs. The export is kept and used again.",
     )
     parser.add_argument("--repository", type=Path, default=Path("model_repository"))
-    parser.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), metavar="DIR")
     parser.add_argument("--out", type=Path, default=Path("demo.wav"), metavar="FILE")
     parser.set_defaults(run=run)
 
@@ -49,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
     from chattts_triton.server.background_server import serve_in_background
 
     with progress("choosing the checkpoint"):
-        choice = choose_checkpoint(args.checkpoints, environment=os.environ)
+        choice = choose_checkpoint(environment=os.environ)
     sys.stdout.write(f"checkpoint: {choice.note}\n")
+    text = DEMONSTRATION_TEXT if choice.kind == "demo" else TEXT
     _export_if_needed(choice, args.repository)
     with contextlib.ExitStack() as stack:
         with progress("starting tritonserver"):
@@ -58,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         client = stack.enter_context(connected_client(server.grpc, _CALL_TIMEOUT_S))
         began_s = time.monotonic()
         with progress("one gRPC infer call"):
-            audio = client.synthesize(TEXT, seed=SEED)
+            audio = client.synthesize(text, seed=SEED)
         elapsed_s = time.monotonic() - began_s
     with write_errors(args.out):
         audio.write(args.out)

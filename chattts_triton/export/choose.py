@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from chattts_triton.errors import ModelLoadError
-from chattts_triton.export.checkpoint import check_layout
-from chattts_triton.export.fetch import REPO_ID, cached_checkpoint, fetch, unreachable_reason
-from chattts_triton.export.standin import write_standin
+from chattts_triton.export.checkpoint import TOKENIZER, check_layout
+from chattts_triton.export.fetch import (
+    HOW_TO_GO_ON,
+    REPO_ID,
+    cached_checkpoint,
+    fetch,
+    unreachable_reason,
+)
+from chattts_triton.text.prompt import load_tokenizer
+from chattts_triton.text.vocabulary import closed_vocabulary
 
 GIVEN = "CHATTTS_CHECKPOINT"
 
@@ -20,38 +27,39 @@ class CheckpointChoice:
     """The checkpoint that was chosen, where it came from, and what to tell the user."""
 
     path: Path
-    kind: Literal["given", "cache", "download", "standin"]
+    kind: Literal["given", "cache", "download", "demo"]
     note: str
 
 
-def _write_full_standin(path: Path) -> None:
-    write_standin("full", path, seed=0)
+def demo_voice_directory() -> Path:
+    """Where the demonstration voice lies: within an installed package, or in the source tree."""
+    packaged = Path(__file__).parents[1] / "demo_voice"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "assets" / "demo_voice"
 
 
 def choose_checkpoint(
-    directory: Path,
     reach_timeout_s: float = 10.0,
     *,
     environment: Mapping[str, str],
     expected_sha256: Mapping[str, str] | None = None,
-    write: Callable[[Path], None] = _write_full_standin,
+    demo_voice: Path | None = None,
 ) -> CheckpointChoice:
-    """The first of: what CHATTTS_CHECKPOINT names, the hub's cache, a download, the stand-in.
+    """The first of: what CHATTTS_CHECKPOINT names, the hub's cache, a download, the demo voice.
 
-    The stand-in is for a hub that cannot be reached. A hub that answers and then sends a wrong or
-    incomplete file is an error: whoever expects speech should not get noise without noticing.
+    The demonstration voice is for a hub that cannot be reached. A hub that answers and then sends
+    a wrong or incomplete file is an error: whoever expects ChatTTS's own voice should not get
+    another one without noticing.
 
     Args:
-        directory: Where the stand-in is kept, as `standin-full`; reused once it is complete.
         reach_timeout_s: How long the hub may take to answer a small request. The download that
             follows has no such limit.
         environment: The process's environment, of which CHATTTS_CHECKPOINT counts here.
         expected_sha256: As for `fetch`.
-        write: Writes the stand-in to a directory, all of it or nothing.
+        demo_voice: The checkpoint of the demonstration voice; by default the one that came along.
 
     Raises:
         ModelLoadError: CHATTTS_CHECKPOINT is not a ChatTTS checkpoint, the download failed, or the
-            stand-in cannot be written.
+            hub cannot be reached and the demonstration voice is missing or damaged.
     """
     given = environment.get(GIVEN)
     if given:
@@ -63,7 +71,7 @@ def choose_checkpoint(
         )
     reason = unreachable_reason(reach_timeout_s)
     if reason is not None:
-        return _standin(directory / "standin-full", reason, write)
+        return _demo(demo_voice or demo_voice_directory(), reason)
     path = fetch(expected_sha256=expected_sha256)
     return CheckpointChoice(
         path, "download", f"Downloaded the ChatTTS weights (CC BY-NC 4.0) of {REPO_ID} to {path}."
@@ -78,22 +86,28 @@ def _given(path: Path) -> CheckpointChoice:
     return CheckpointChoice(path, "given", f"Using the checkpoint that {GIVEN} names, {path}.")
 
 
-def _standin(path: Path, reason: str, write: Callable[[Path], None]) -> CheckpointChoice:
-    if not _is_complete(path):
-        write(path)
+def _demo(path: Path, reason: str) -> CheckpointChoice:
+    try:
+        num_words = _num_words(path)
+    except ModelLoadError as error:
+        raise ModelLoadError(
+            f"the Hugging Face hub cannot be reached ({reason}), and the demonstration voice "
+            f"cannot be used: {error}; {HOW_TO_GO_ON}"
+        ) from error
     return CheckpointChoice(
         path,
-        "standin",
-        f"The Hugging Face hub cannot be reached ({reason}), so random weights stand in for the "
-        "real ones: they make NOISE, NOT SPEECH. For the real voice run `chattts-triton fetch` "
-        "where the hub can be reached (HF_ENDPOINT names a mirror), or set CHATTTS_CHECKPOINT to "
-        "a directory that holds asset/... .",
+        "demo",
+        f"The Hugging Face hub cannot be reached ({reason}), so you hear a DEMONSTRATION VOICE of "
+        f"{num_words} words, not that of ChatTTS. It speaks English of these words only and spells "
+        "every other one. For the real voice run `chattts-triton fetch` where the hub can be "
+        "reached (HF_ENDPOINT names a mirror), or set CHATTTS_CHECKPOINT to a directory that holds "
+        "asset/... .",
     )
 
 
-def _is_complete(path: Path) -> bool:
-    try:
-        check_layout(path)
-    except ModelLoadError:
-        return False
-    return True
+def _num_words(path: Path) -> int:
+    check_layout(path)
+    vocabulary = closed_vocabulary(load_tokenizer(path / TOKENIZER))
+    if vocabulary is None:
+        raise ModelLoadError(f"{path / TOKENIZER}: no words in it, wanted a closed vocabulary")
+    return vocabulary.num_words

@@ -1,4 +1,4 @@
-"""`chattts-triton demo`: every stage once, on the smallest stand-in."""
+"""`chattts-triton demo`: every stage once, on the smallest stand-in and on the demo voice."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fake_hub import SMALL, FakeHub, hub_for_this_process
+from fake_hub import SMALL, hub_for_this_process
 from tqdm import tqdm
 
-from chattts_triton.cli.demo import progress
+from chattts_triton.cli.demo import DEMONSTRATION_TEXT, progress
 from chattts_triton.cli.main import main
 from chattts_triton.manifest import load_manifest
+from chattts_triton.text.normalizer import TextNormalizer
+from training.domain import WORDS
 
 WAIT_S = 20.0
 
@@ -44,7 +46,6 @@ def run_demo(directory: Path, *, out: Path | None = None) -> Demo:
             [
                 "demo",
                 f"--repository={directory / 'repository'}",
-                f"--checkpoints={directory / 'checkpoints'}",
                 f"--out={out or directory / 'demo.wav'}",
             ]
         )
@@ -164,23 +165,30 @@ def test_the_check_of_the_file_leaves_an_older_one_alone(
     assert (tmp_path / "demo.wav").read_bytes() == b"older"
 
 
-def test_the_wait_for_a_hub_is_shown_and_a_disk_that_refuses_is_one_line(
+def test_without_the_hub_the_demonstration_voice_speaks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("CHATTTS_CHECKPOINT", raising=False)
-    (tmp_path / "checkpoints").write_text("in the way")
     with hub_for_this_process(tmp_path, monkeypatch) as hub:
-        refuse_everything(hub)
-        refused = run_demo(tmp_path)
+        hub.metadata_status[SMALL] = 503
+        spoken = run_demo(tmp_path)
 
     assert [request.file for request in hub.requests] == [SMALL]
-    assert refused.code == 1
-    assert re.search(r"choosing the checkpoint: \d\d:\d\d", refused.err)
-    assert "cannot write the stand-in checkpoint" in last_error(refused)
+    assert spoken.code == 0
+    assert re.search(r"choosing the checkpoint: \d\d:\d\d", spoken.err)
+    note, result = spoken.out.splitlines()
+    assert "DEMONSTRATION VOICE" in note
+    assert "chattts-triton fetch" in note
+    assert result.endswith("seed 42, finish reason stop")
 
 
-def refuse_everything(hub: FakeHub) -> None:
-    hub.metadata_status[SMALL] = 503
+def test_the_demonstration_text_is_one_of_the_voices_domain() -> None:
+    spoken = TextNormalizer({}).normalize(DEMONSTRATION_TEXT).text
+
+    words = re.findall(r"[a-z']+", spoken)
+
+    assert set(words) - set(WORDS) == set()
+    assert re.sub(r"[a-z]+", "", spoken).strip(" ,.") == ""
 
 
 class Screen(io.StringIO):
