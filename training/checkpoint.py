@@ -25,7 +25,6 @@ from training.gpt import GptStage
 from training.modules import Dims, Dvae, Vocos
 from training.speakers import speaker_vector, statistics
 from training.teacher import VOICES
-from training.tokens import VOCABULARY, Tokens
 
 _UNUSED_ROWS = 32  # of an embedding that ChatTTS stores, loads and drops
 
@@ -57,9 +56,12 @@ def write_checkpoint(dims: Dims, gpt: GptStage, dvae: Dvae, vocos: Vocos, out: P
         path = _staged(staging, name)
         save_file({key: value.contiguous() for key, value in tensors.items()}, path)
         path.chmod(0o644)  # safetensors makes files that only their owner may read
-    config = gpt_config(dims, num_text_tokens=Tokens().count, vocab_size=_UNUSED_ROWS)
+    config = gpt_config(dims, num_text_tokens=gpt.tokens.count, vocab_size=_UNUSED_ROWS)
     texts = {layout.GPT_CONFIG: json.dumps(config, indent=2) + "\n"}
-    texts |= {f"asset/tokenizer/{name}": text for name, text in tokenizer_files(VOCABULARY).items()}
+    texts |= {
+        f"asset/tokenizer/{name}": text
+        for name, text in tokenizer_files(gpt.tokens.vocabulary).items()
+    }
     packed = np.ascontiguousarray(statistics(dims.hidden_size)).tobytes()
     texts[SPK_STAT] = to_base16384(packed) + "\n"
     for name, text in texts.items():

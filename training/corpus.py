@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
@@ -149,19 +149,26 @@ def _write_shard(job: tuple[Path, int, CorpusSize, int]) -> None:
             spoken.append((line, speak(line.text, line.voice, line.speed, noise_seed)))
         except TeacherError:
             continue  # flite paused where nothing asked for it; such a line teaches the wrong thing
+    keeps_audio = shard < size.num_audio_shards
+    save_shard(shard_path(directory, shard), spoken, PHONES, keeps_audio=keeps_audio)
+
+
+def save_shard(
+    path: Path, spoken: list[tuple[Line, Speech]], names: Sequence[str], *, keeps_audio: bool
+) -> None:
+    """Write lines and what the teacher made of them; the phones as places among the names."""
     content = {
         "lines": np.frombuffer(
             json.dumps([vars(line) for line, _ in spoken]).encode(), dtype=np.uint8
         ),
         "num_codes": np.array([len(s.audio) // SAMPLES_PER_CODE for _, s in spoken]),
         "mel": np.concatenate([log_mel(s.audio) for _, s in spoken]).astype(np.float16),
-        "phones": np.concatenate([phones_at_codes(s) for _, s in spoken]),
+        "phones": np.concatenate([phones_at_codes(s, names) for _, s in spoken]),
         "units": np.concatenate([units_at_codes(s) for _, s in spoken]),
     }
-    if shard < size.num_audio_shards:
+    if keeps_audio:
         audio = np.concatenate([s.audio for _, s in spoken])
         content["audio"] = (audio * 32767).round().astype(np.int16)
-    path = shard_path(directory, shard)
     with path.with_suffix(".new").open("wb") as file:
         np.savez(file, **content)
     path.with_suffix(".new").replace(path)
@@ -180,9 +187,9 @@ def log_mel(audio: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return frames[: len(audio) // HOP_SAMPLES]
 
 
-def phones_at_codes(speech: Speech) -> npt.NDArray[np.int8]:
-    """The phone in the middle of each code, as its place in PHONES: (T,)."""
-    numbers = np.array([PHONES.index(phone) for phone, _ in speech.phones], dtype=np.int8)
+def phones_at_codes(speech: Speech, names: Sequence[str] = PHONES) -> npt.NDArray[np.int16]:
+    """The phone in the middle of each code, as its place among the names: (T,)."""
+    numbers = np.array([names.index(phone) for phone, _ in speech.phones], dtype=np.int16)
     return numbers[_phone_places(speech)]
 
 

@@ -91,7 +91,7 @@ class Dataset:
     num_codes: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
     codes: npt.NDArray[np.int16]
-    phones: npt.NDArray[np.int8]
+    phones: npt.NDArray[np.int16]
     units: npt.NDArray[np.int16]
     mel: npt.NDArray[np.float16]
 

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chattts_triton.constants import FRAMES_PER_CODE, NUM_VQ
+from chattts_triton.export.tokenizer_standin import Vocabulary
 from training.corpus import PHONES
 from training.dataset import COEF, Dataset, fingerprint
 from training.modules import END_CODE, NUM_CODES, Dims, Embed, Gpt, MelDecoder
 from training.speakers import drawn_vector
 from training.teacher import UNKNOWN_UNIT
-from training.tokens import SPEECH_PROMPT_START, Tokens
+from training.tokens import SPEECH_PROMPT_START, VOCABULARY, Tokens
 from training.trainer import Plan, Schedule, train
 
 _TOKENS_PER_BATCH = 2000
@@ -90,19 +91,25 @@ class Batch:
 class GptStage(nn.Module):
     """Cross-entropy of codes and phones, L1 of the mel spectrogram, cross-entropy of copies."""
 
-    def __init__(self, dims: Dims, dataset: Path) -> None:
+    def __init__(
+        self,
+        dims: Dims,
+        dataset: Path,
+        vocabulary: Vocabulary = VOCABULARY,
+        num_phones: int = len(PHONES),
+    ) -> None:
         super().__init__()
-        self._tokens = Tokens()
+        self.tokens = Tokens(vocabulary)
         self._dataset = Dataset.open(dataset)
         self._hidden_size = dims.hidden_size
         self.gpt = Gpt(dims)
-        self.embed = Embed(dims, self._tokens.count)
+        self.embed = Embed(dims, self.tokens.count)
         self.decoder = MelDecoder(dims)
         self.decoder.coef.copy_(torch.from_numpy(np.load(dataset / COEF)))
-        self.phone_head = nn.Linear(dims.hidden_size, len(PHONES))
-        self.next_phone_head = nn.Linear(dims.hidden_size, len(PHONES))
+        self.phone_head = nn.Linear(dims.hidden_size, num_phones)
+        self.next_phone_head = nn.Linear(dims.hidden_size, num_phones)
         self._prompts = [
-            self._tokens.speech_prompt(line.text, line.speed) for line in self._dataset.lines
+            self.tokens.speech_prompt(line.text, line.speed) for line in self._dataset.lines
         ]
         self._lengths = self._dataset.num_codes + [len(prompt) for prompt in self._prompts]
         self._begin_words_at_their_sounds()
@@ -116,7 +123,7 @@ class GptStage(nn.Module):
         table = self.embed.emb_text.weight
         sounds = _sounds(self._dataset, self._prompts)
         longest = max(len(sound) for sound in sounds.values())
-        vectors = torch.randn(longest, len(PHONES), self._hidden_size)
+        vectors = torch.randn(longest, self.phone_head.out_features, self._hidden_size)
         for token, sound in sounds.items():
             sum_of_phones = vectors[torch.arange(len(sound)), torch.tensor(sound)].sum(0)
             mixed = _SOUND_SHARE * functional.normalize(sum_of_phones, dim=0) + table[token]
@@ -201,8 +208,8 @@ class GptStage(nn.Module):
                 for name, count in (("oral", 10), ("laugh", 3), ("break", 8))
                 if rng.random() < 0.5
             )
-            prompt = self._tokens.refinement_prompt(text, tags)
-            out = [*self._tokens.ids(text), self._tokens.text_end]
+            prompt = self.tokens.refinement_prompt(text, tags)
+            out = [*self.tokens.ids(text), self.tokens.text_end]
             rows.append(torch.tensor([*prompt, *out[:-1]]))
             targets.append(torch.tensor([_IGNORED] * (len(prompt) - 1) + out))
         return (
@@ -264,7 +271,7 @@ class GptStage(nn.Module):
         """
         width = batch.prompts.shape[1]
         text = self.embed.emb_text(batch.prompts)
-        is_speaker = (batch.prompts == self._tokens.speaker)[..., None]
+        is_speaker = (batch.prompts == self.tokens.speaker)[..., None]
         text = torch.where(is_speaker, batch.speakers[:, None].to(text.dtype), text)
         noisy = torch.where(
             torch.rand(batch.codes.shape, device=text.device) < _CODE_NOISE,
@@ -309,7 +316,7 @@ def _sounds(dataset: Dataset, prompts: list[list[int]]) -> dict[int, tuple[int, 
     return {token: counts.most_common(1)[0][0] for token, counts in heard.items()}
 
 
-def _following(phones: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+def _following(phones: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     """The phone that each one changes into, the last one into itself: (T,) to (T,)."""
     changes = np.flatnonzero(np.diff(phones))
     following = np.append(phones[changes + 1], phones[-1])

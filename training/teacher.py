@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -48,6 +48,7 @@ LETTER_NAMES = {
     for letter, name in zip(ascii_lowercase, _SPELLINGS.split(), strict=True)
 }
 _KNOWN = frozenset(WORDS)
+Respelled = Callable[[str, str], list[str]]
 
 
 class TeacherError(Exception):
@@ -114,7 +115,7 @@ def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
         raise ValueError(f"voice: got {voice!r}, wanted one of {VOICES}")
     if speed not in range(10):
         raise ValueError(f"speed: got {speed!r}, wanted 0 to 9")
-    stretch = 1.06 ** (5 - speed)
+    stretch = stretch_of(speed)
     phrases = read_phrases(text)
     asked = ", ".join(" ".join(word for word, _ in phrase) for phrase in phrases.phrases)
     spoken, phones = _run_flite(asked, voice, stretch)
@@ -124,18 +125,27 @@ def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
             f"text: got {len(runs)} phrases from flite for {text!r}, wanted {len(phrases.phrases)}"
         )
     silences_s = [stretch * silence_s for silence_s in (phrases.before_s, *phrases.after_s)]
-    audio, moved = _with_silences(spoken, runs, silences_s)
+    audio, moved = with_silences(spoken, runs, silences_s)
     units = [phrases.marks[0]]
     for phrase, run, mark in zip(phrases.phrases, runs, phrases.marks[1:], strict=True):
         units += [*_units_of(phrase, len(run), voice), mark]
-    return _finished(audio, moved, units, voice, seed)
+    return finished(audio, moved, units, GAINS[voice], seed)
 
 
-def read_phrases(text: str) -> Phrases:
+def stretch_of(speed: int) -> float:
+    """What a speed multiplies every duration by."""
+    return float(1.06 ** (5 - speed))
+
+
+def read_phrases(text: str, respelled: Respelled | None = None) -> Phrases:
     """Cut a text at its marks of a pause and respell its words for flite.
 
     Of adjacent marks the longest counts. The marks of the start and of the end lengthen the
     silence there; a final `.` does not.
+
+    Args:
+        text: As `speak` gets it.
+        respelled: How a word and what follows it are given to the teacher; flite's way if None.
 
     Raises:
         TeacherError: The text holds no word, or characters nobody can spell.
@@ -157,7 +167,7 @@ def read_phrases(text: str) -> Phrases:
             phrases.append([])
             silences_s.append(0.0)
             marks.append(0)
-        for word in _respelled(token, following):
+        for word in (respelled or _respelled)(token, following):
             phrases[-1].append((word, unit))
             unit += 1
     if not phrases[-1]:
@@ -236,7 +246,7 @@ def _speech_runs(phones: list[tuple[str, float]]) -> list[list[tuple[str, float,
     return runs
 
 
-def _with_silences(
+def with_silences(
     spoken: Audio, runs: list[list[tuple[str, float, float]]], silences_s: list[float]
 ) -> tuple[Audio, list[tuple[str, float]]]:
     """Join the runs of speech by silences of the lengths given, at flite's rate."""
@@ -266,15 +276,15 @@ def _faded(piece: Audio) -> Audio:
     return faded
 
 
-def _finished(
+def finished(
     audio: Audio,
     phones: list[tuple[str, float]],
     units: list[int],
-    voice: str,
+    gain: float,
     seed: int,
 ) -> Speech:
-    """Bring to 24 kHz, to the voice's level and to whole codes, over the noise floor."""
-    speech = resample_poly(audio, 3, 2) * GAINS[voice]
+    """Bring to 24 kHz, to the level and to whole codes, over the noise floor."""
+    speech = resample_poly(audio, 3, 2) * gain
     peak = float(np.abs(speech).max())
     if peak > PEAK:
         speech *= PEAK / peak

@@ -26,10 +26,11 @@ SPEECH_PROMPT_START = 3  # ids before the text: [Stts], [spk_emb] and [speed_N]
 
 
 class Tokens:
-    """The shipped tokenizer, and the prompts of both generations."""
+    """The tokenizer of a vocabulary, and the prompts of both generations."""
 
-    def __init__(self) -> None:
-        self._tokenizer = Tokenizer.from_str(tokenizer_files(VOCABULARY)["tokenizer.json"])
+    def __init__(self, vocabulary: Vocabulary = VOCABULARY) -> None:
+        self.vocabulary = vocabulary
+        self._tokenizer = Tokenizer.from_str(tokenizer_files(vocabulary)["tokenizer.json"])
         self._tokenizer.no_padding()
         self.speaker = self.id_of("[spk_emb]")
         self.text_end = self.id_of("[Ebreak]")
@@ -42,6 +43,10 @@ class Tokens:
     def id_of(self, token: str) -> int:
         """The id of one token that exists."""
         return int(self._tokenizer.token_to_id(token))
+
+    def all(self) -> dict[str, int]:
+        """Every token and its id."""
+        return dict(self._tokenizer.get_vocab())
 
     def ids(self, text: str) -> list[int]:
         """Ids of a text as it is, control tags included."""
