@@ -1,7 +1,7 @@
 """How much of the second stage's Mandarin is what the teacher says, by nearest template.
 
-Every character alone, and held-out sentences, in both voices through the whole server (int8). The
-teacher's own recordings at another pace, and through Vocos and the DVAE, say what the judge can hear.
+Every character alone, and held-out sentences, in both voices through the whole server (int8).
+The teacher at another pace, and its copies through Vocos and the DVAE, say what the judge can tell.
 Writes benchmarks/results/voice_mandarin.json.
 Usage: python benchmarks/voice_mandarin.py --checkpoint DIR [--sentences N]
 """
