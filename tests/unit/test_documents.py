@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.voice_tables import as_tables
 from chattts_triton import __version__
 from chattts_triton.cli.main import COMMANDS, build_parser
 from chattts_triton.cli.say import WARNING_TEXTS
@@ -426,6 +427,7 @@ def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
     results = {
         path.name: json.loads(read(path))
         for path in (ROOT / "benchmarks" / "results").glob("*.json")
+        if not path.name.startswith("voice_")
     }
 
     marks = re.findall(r"<!-- (begin|end): output of (\S+) -->", page)
@@ -449,6 +451,16 @@ def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
         assert f"| {name} | {row['error_s']:.2f} | {row['back_s']:.2f} |" in page
     for length in results["dither.json"]["lengths"].values():
         assert f"| {length['decode_ms']:.1f} | {length['pcm16_ms']:.2f} |" in page
+
+
+def test_the_model_card_holds_the_report() -> None:
+    page = read(ROOT / "docs" / "demo_voice.md")
+    report = json.loads(read(ROOT / "benchmarks" / "results" / "voice_report.json"))
+
+    marked = re.search(r"<!-- begin: output of \S+ -->\n(.*)\n<!-- end", page, re.DOTALL)
+
+    assert marked is not None
+    assert marked[1] == as_tables(report)
 
 
 def test_the_changelog_has_the_version() -> None:
