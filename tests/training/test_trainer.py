@@ -31,11 +31,11 @@ class Slope(nn.Module):
         return loss, {"slope": self.slope.weight.item()}
 
 
-def trained(directory, inputs="data") -> float:
+def trained(directory, inputs="data", muon_prefix="") -> float:
     """The slope that a stage in this directory learns."""
     directory.mkdir(exist_ok=True)
     schedule = Schedule(60, learning_rate=0.1, warmup_steps=5)
-    plan = Plan("slope", schedule, inputs, directory, save_every_s=0.0)
+    plan = Plan("slope", schedule, inputs, directory, muon_prefix, save_every_s=0.0)
     return train(plan, partial(Slope, directory)).slope.weight.item()
 
 
@@ -51,20 +51,31 @@ def test_a_stage_learns_and_logs_what_it_did(tmp_path):
     assert logged_steps(tmp_path) == [50]
 
 
-def test_a_stage_that_was_stopped_ends_where_it_would_have_ended(tmp_path):
-    whole = trained(tmp_path / "whole")
+@pytest.mark.parametrize("muon_prefix", ["", "slope."])
+def test_a_stage_that_was_stopped_ends_where_it_would_have_ended(tmp_path, muon_prefix):
+    whole = trained(tmp_path / "whole", muon_prefix=muon_prefix)
     halved = tmp_path / "halved"
     halved.mkdir()
     (halved / "broken").touch()
     with pytest.raises(ProcessRaisedException, match="the power went out"):
-        trained(halved)
+        trained(halved, muon_prefix=muon_prefix)
     state = torch.load(halved / "slope.pt", weights_only=True)
     (halved / "broken").unlink()
 
-    resumed = trained(halved)
+    resumed = trained(halved, muon_prefix=muon_prefix)
 
     assert state["step"] == 30
+    assert len(state["optimizers"]) == (2 if muon_prefix else 1)
     assert resumed == whole
+
+
+def test_muon_trains_the_matrices_that_the_plan_names(tmp_path):
+    by_adamw, by_muon = (
+        trained(tmp_path / "adamw"),
+        trained(tmp_path / "muon", muon_prefix="slope."),
+    )
+
+    assert by_muon != by_adamw
 
 
 def test_a_complete_stage_is_not_run_again(tmp_path):

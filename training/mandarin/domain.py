@@ -26,6 +26,7 @@ CHARACTERS: tuple[str, ...] = tuple(dict.fromkeys(chain(_COMMONEST, _FIGURES, _D
 """Every character once."""
 
 MARKS = "，。"
+NEUTRAL = "5"  # tone
 HELD_OUT_ONE_IN = 40
 
 # Capitals name another rule; what stands in no rule is said as it is.
@@ -116,12 +117,13 @@ def syllables(text: str) -> list[str]:
 
 
 def all_syllables() -> list[str]:
-    """Every syllable that a character of the domain can stand for, once each."""
+    """Every syllable that a character of the domain can stand for, neutral ones included."""
     readings = (
         pinyin(c, style=Style.TONE3, heteronym=True, neutral_tone_with_five=True)[0]
         for c in CHARACTERS
     )
-    return sorted(set(chain.from_iterable(readings)))
+    known = set(chain.from_iterable(readings))
+    return sorted(known | {syllable[:-1] + NEUTRAL for syllable in known})
 
 
 class MandarinSource:

@@ -90,10 +90,10 @@ def say(syllables: Sequence[str], voice: str, stretch: float) -> tuple[Audio, li
     _check(library.espeak.espeak_SetParameter(_RATE, rate, 0), "rate")
     samples, events = library.synthesize(" ".join(syllables))
     audio = resample_poly(samples.astype(np.float32) / 32768, FLITE_RATE_HZ, library.rate_hz)
-    return audio.astype(np.float32), _phones(events, syllables)
+    return audio.astype(np.float32), phones_of(events, syllables)
 
 
-def _phones(events: list[tuple[int, float, str]], syllables: Sequence[str]) -> list[Phone]:
+def phones_of(events: list[tuple[int, float, str]], syllables: Sequence[str]) -> list[Phone]:
     """Phones up to where the next one starts; what espeak calls nothing is silence or glide."""
     phones: list[Phone] = []
     syllable = -1
@@ -111,12 +111,12 @@ def _check(status: int, what: str) -> None:
         raise EspeakError(f"espeak-ng refused its {what} with {status}")
 
 
-class _Library:
+class Library:
     """The loaded library, and what its callback has collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         try:
-            self.espeak = ctypes.CDLL("libespeak-ng.so.1")
+            self.espeak = ctypes.CDLL(name)
         except OSError as error:
             message = "espeak-ng is not installed; it is Debian's package `espeak-ng`"
             raise EspeakError(message) from error
@@ -148,5 +148,5 @@ class _Library:
 
 
 @cache
-def _library() -> _Library:
-    return _Library()
+def _library() -> Library:
+    return Library("libespeak-ng.so.1")

@@ -41,14 +41,14 @@ def write_dataset_of_both(corpus: Path, dvae: Dvae, work: Path) -> Path:
 def train_mandarin(dataset: Path, english: Path, schedule: Schedule, work: Path) -> GptStage:
     """Train to the end of the schedule, from the state of the first stage."""
     plan = Plan("mandarin", schedule, fingerprint(dataset), work, muon_prefix="gpt.")
-    stage = train(plan, partial(new_stage, dataset, english))
+    stage = train(plan, partial(new_stage, dataset, english, len(phone_names())))
     assert isinstance(stage, GptStage)
     return stage
 
 
-def new_stage(dataset: Path, english: Path) -> GptStage:
+def new_stage(dataset: Path, english: Path, num_phones: int) -> GptStage:
     """The first stage's parameters; characters and their phones begin as the stage begins them."""
-    stage = GptStage(Dims(), dataset, VOCABULARY_OF_BOTH, len(phone_names()))
+    stage = GptStage(Dims(), dataset, VOCABULARY_OF_BOTH, num_phones)
     learned = torch.load(english, weights_only=True)["stage"]
     old_ids = Tokens().all()
     pairs = [(stage.tokens.id_of(token), row) for token, row in old_ids.items()]

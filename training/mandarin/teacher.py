@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 
 from training.corpus import PHONES
+from training.mandarin import espeak
 from training.mandarin.domain import CHARACTERS, all_syllables, syllables
-from training.mandarin.espeak import VARIANTS, say
 from training.teacher import (
     FLITE_RATE_HZ,
     Phrases,
@@ -20,13 +21,15 @@ from training.teacher import (
     with_silences,
 )
 
+Say = Callable[[Sequence[str], str, float], tuple[espeak.Audio, list[espeak.Phone]]]
+
 # One factor a voice, which brings its speech to the RMS of the English voices.
 _GAINS = {"slt": 0.53, "rms": 0.64}
 _MARKS = str.maketrans("，。", ",.")
 _KNOWN = frozenset(CHARACTERS)
 
 
-def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
+def speak(text: str, voice: str, speed: int, seed: int, say: Say = espeak.say) -> Speech:
     """Speak characters of the domain, with `，` and `。` between them.
 
     Args:
@@ -34,6 +37,7 @@ def speak(text: str, voice: str, speed: int, seed: int) -> Speech:
         voice: "slt" or "rms", whose speaker vectors get a high and a low voice of espeak.
         speed: 0 (slow) to 9 (fast).
         seed: Draws the noise floor.
+        say: Says the syllables of one phrase.
 
     Raises:
         TeacherError: A character is none of the domain, or there is none.
@@ -66,5 +70,9 @@ def _respelled(character: str, following: str) -> list[str]:
 @cache
 def phone_names() -> tuple[str, ...]:
     """The English phones, then those of all syllables."""
-    spoken = (say([syllable], voice, 1.0)[1] for syllable in all_syllables() for voice in VARIANTS)
+    spoken = (
+        espeak.say([syllable], voice, 1.0)[1]
+        for syllable in all_syllables()
+        for voice in espeak.VARIANTS
+    )
     return (*PHONES, *sorted({phone.name for phones in spoken for phone in phones}))
