@@ -105,15 +105,14 @@ class Sampler:
         return torch.where(scores < 0, scores * penalty, scores / penalty)
 
     def _keep_likely(self, scores: torch.Tensor, slots: list[int]) -> torch.Tensor:
-        """Top-p, then top-k: tokens outside are never drawn."""
-        ascending, order = torch.sort(scores, dim=-1)
+        """Top-p and top-k: tokens outside are never drawn; those that equal the last one stay."""
+        # numpy sorts such short rows several times as fast as torch.
+        ascending = torch.from_numpy(np.sort(scores.numpy(), axis=-1))
         below = ascending.softmax(dim=-1).cumsum(dim=-1) <= self._tail[slots][..., None]
-        below[..., -MIN_CANDIDATES:] = False
-        ascending = ascending.masked_fill_(below, _NEVER)
-        # The k-th largest of what top-p left; tokens that equal it stay, as upstream's do.
-        kth = self._vocabulary_size - self._top_k[slots][..., None]
-        ascending = ascending.masked_fill_(ascending < ascending.gather(-1, kth), _NEVER)
-        return torch.empty_like(scores).scatter_(-1, order, ascending)
+        first_by_p = below.sum(dim=-1).clamp(max=self._vocabulary_size - MIN_CANDIDATES)
+        first_by_k = self._vocabulary_size - self._top_k[slots]
+        least = ascending.gather(-1, torch.maximum(first_by_p, first_by_k)[..., None])
+        return scores.masked_fill(scores < least, _NEVER)
 
 
 def use_one_torch_thread() -> None:
