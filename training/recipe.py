@@ -29,7 +29,7 @@ FULL = Recipe(
     corpus=CorpusSize(num_shards=72, num_audio_shards=12, lines_per_shard=250),
     vocos=Schedule(steps=3200, learning_rate=1e-3),
     dvae=Schedule(steps=3200, learning_rate=8e-4),
-    gpt=Schedule(steps=5000, learning_rate=3e-3),
+    gpt=Schedule(steps=4200, learning_rate=3e-3),
 )
 SMOKE = Recipe(
     corpus=CorpusSize(num_shards=2, num_audio_shards=1, lines_per_shard=24),
