@@ -152,6 +152,8 @@ def _run(rank: int, num_processes: int, plan: Plan, build: Build, meeting_place:
         log.add(step, {"loss": loss.item(), **figures})
         if rank == 0 and (log.is_save_due() or step + 1 == schedule.steps):
             _save(plan, step + 1, stage, optimizers)
+    # Together: a process whose peers are gone may be torn down while a thread of gloo still runs.
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

@@ -30,7 +30,7 @@ from chattts_triton.serving.metrics import MAX_OBSERVED_STEPS
 from chattts_triton.serving.record import OUTCOMES
 from chattts_triton.serving.series import PUBLISH_INTERVAL_S
 
-NUM_SLOTS = 2
+NUM_SLOTS = 8  # so many that the longest texts fill them for seconds
 LONG = {"SEED": 0, "MAX_NEW_TOKENS": 300}
 ENDLESS = {"SEED": 0, "MAX_NEW_TOKENS": 2048, "REPETITION_PENALTY": 1.0, "TEMPERATURE": 0.01}
 STREAM = "chattts_stream"
@@ -75,7 +75,7 @@ class Observed:
 
 @pytest.fixture(scope="module")
 def observed(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
-    """Two slots, and nobody may wait."""
+    """A few slots, and nobody may wait."""
     repository = tiny_repositories["fp32"]
     with (
         serve_in_background(
@@ -205,7 +205,9 @@ def test_a_full_queue_is_seen_while_it_is_full(observed: Observed):
     before = steady(observed)
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(calls.speak, ["你好", "再见"], **ENDLESS, timeout_us=2_000_000)
+        running = pool.submit(
+            calls.speak, ["你好", "再见"] * (NUM_SLOTS // 2), **ENDLESS, timeout_us=4_000_000
+        )
         wait_for(lambda: observed.values()[sample("slots_used")] == NUM_SLOTS)
         busy = observed.values()
         refusal = calls.refused("你好")
