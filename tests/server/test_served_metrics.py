@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from chattts_triton.serving.metrics import MAX_OBSERVED_STEPS
 from chattts_triton.serving.record import OUTCOMES
 from chattts_triton.serving.series import PUBLISH_INTERVAL_S
 
-NUM_SLOTS = 8  # so many that the longest texts fill them for seconds
+NUM_SLOTS = 2
+MANY_SLOTS = 8  # the longest texts fill them for seconds
 LONG = {"SEED": 0, "MAX_NEW_TOKENS": 300}
 ENDLESS = {"SEED": 0, "MAX_NEW_TOKENS": 2048, "REPETITION_PENALTY": 1.0, "TEMPERATURE": 0.01}
 STREAM = "chattts_stream"
@@ -73,14 +75,13 @@ class Observed:
         return [line for line in lines if line["id"].startswith(prefix)]
 
 
-@pytest.fixture(scope="module")
-def observed(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
-    """A few slots, and nobody may wait."""
-    repository = tiny_repositories["fp32"]
+@contextmanager
+def observing(repository: Path, num_slots: int) -> Iterator[Observed]:
+    """So many slots, and nobody may wait."""
     with (
         serve_in_background(
             repository,
-            arguments=[f"--max-num-seqs={NUM_SLOTS}"],
+            arguments=[f"--max-num-seqs={num_slots}"],
             environment={**os.environ, "CHATTTS_MAX_WAITING": "0"},
             timeout_s=START_TIMEOUT_S,
         ) as server,
@@ -88,6 +89,18 @@ def observed(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
     ):
         calls = RunningServer(server.grpc, server.http, server.metrics, repository, client)
         yield Observed(calls, server.process.pid)
+
+
+@pytest.fixture(scope="module")
+def observed(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
+    with observing(tiny_repositories["fp32"], NUM_SLOTS) as server:
+        yield server
+
+
+@pytest.fixture
+def observed_with_many_slots(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
+    with observing(tiny_repositories["fp32"], MANY_SLOTS) as server:
+        yield server
 
 
 def sample(name: str, **labels: str) -> tuple[str, Labels]:
@@ -200,15 +213,16 @@ def test_a_known_load_is_counted_exactly(observed: Observed):
     assert audio_s == pytest.approx(num_samples / SAMPLE_RATE_HZ, abs=1e-9)
 
 
-def test_a_full_queue_is_seen_while_it_is_full(observed: Observed):
+def test_a_full_queue_is_seen_while_it_is_full(observed_with_many_slots: Observed):
+    observed = observed_with_many_slots
     calls = observed.calls
     before = steady(observed)
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
-            calls.speak, ["你好", "再见"] * (NUM_SLOTS // 2), **ENDLESS, timeout_us=4_000_000
+            calls.speak, ["你好", "再见"] * (MANY_SLOTS // 2), **ENDLESS, timeout_us=4_000_000
         )
-        wait_for(lambda: observed.values()[sample("slots_used")] == NUM_SLOTS)
+        wait_for(lambda: observed.values()[sample("slots_used")] == MANY_SLOTS)
         busy = observed.values()
         refusal = calls.refused("你好")
         assert not running.done()
