@@ -52,7 +52,7 @@ NUM_SEQS = 8
 class EngineSide:
     """Our engine, stepped by hand so that every step can be timed."""
 
-    def __init__(self, repository: Path, steps: int, *, exact_batching: bool = True) -> None:
+    def __init__(self, repository: Path, steps: int) -> None:
         manifest = load_manifest(repository)
         self.preprocess = PreprocessModel(
             manifest.member_directory(repository, "preprocess"), manifest.special_ids
@@ -63,7 +63,7 @@ class EngineSide:
             max_num_seqs=NUM_SEQS,
             max_model_len=MAX_MODEL_LEN,
             threads=num_threads(0),
-            exact_batching=exact_batching,
+            exact_batching=True,
         )
         self.manifest = manifest
         self.samplers = make_samplers(manifest, NUM_SEQS)
