@@ -1,4 +1,4 @@
-"""Stage: the trained parts as a checkpoint in the layout of ChatTTS, in float16."""
+"""The trained parts as a checkpoint in the layout of ChatTTS, in float16, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from chattts_triton.constants import N_FFT
@@ -69,6 +69,24 @@ def write_checkpoint(dims: Dims, gpt: GptStage, dvae: Dvae, vocos: Vocos, out: P
     write_entries(_staged(staging, layout.VOICES), voices(dims.hidden_size))
     shutil.rmtree(out / "asset", ignore_errors=True)
     staging.rename(out / "asset")
+
+
+def read_gpt(checkpoint: Path) -> Tensors:
+    """What a `GptStage` has learned, by its names; the heads that only train are not shipped."""
+    files = {"gpt": layout.GPT, "embed": layout.EMBED, "decoder": layout.DECODER}
+    return {
+        f"{part}.{name}": tensor.float()
+        for part, file in files.items()
+        for name, tensor in load_file(checkpoint / file).items()
+        if name != "embed_tokens.weight"
+    }
+
+
+def read_module(checkpoint: Path, file: str, module: nn.Module) -> None:
+    """Fill the DVAE or Vocos, ready for use."""
+    tensors = load_file(checkpoint / file)
+    module.load_state_dict({name: tensors[name].float() for name in module.state_dict()})
+    module.eval()
 
 
 def voices(hidden_size: int) -> dict[str, VoiceEntry]:
