@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -22,12 +24,15 @@ from chattts_triton.serving.edge import (
     pad_rows,
     split_segments,
 )
+from chattts_triton.serving.lane import Lane
 from chattts_triton.serving.metrics import RequestMetrics
 from chattts_triton.serving.record import RequestRecord
 from chattts_triton.serving.request_log import RequestLog
 from chattts_triton.serving.series import Metrics
 from chattts_triton.vocoder.decoder import WaveformDecoder
 from chattts_triton.vocoder.joining import join_segments, trim_silence
+
+LOGGER = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float32]
 
@@ -45,8 +50,8 @@ class VocosDecoderModel:
         # The first call pays for memory and thread start-up; no request should.
         self._decoder.decode(np.zeros((8, self._hidden_size), dtype=np.float32))
 
-    def run(self, inputs: Tensors, _parameters: dict[str, object]) -> Tensors:
-        """Decode the segments of each row, and join them.
+    def run(self, inputs: Tensors) -> Generator[None, None, Tensors]:
+        """Decode the segments of each row, and join them; yields between two segments.
 
         Args:
             inputs: HIDDENS (N, T, hidden), the segments of a row one behind the other; NUM_CODES,
@@ -69,7 +74,9 @@ class VocosDecoderModel:
         seeds = [check_range("SEED", int(seed)) for seed in inputs["SEED"][:, 0]]
         rows = [self._split(inputs, row) for row in range(len(seeds))]
         check_call_size("NUM_CODES", [_num_codes(segments, pauses) for segments, pauses, _ in rows])
-        audios = [self._speak(*row) for row in rows]
+        audios = []
+        for row in rows:
+            audios.append((yield from self._speak(*row)))
         pcm16 = [to_pcm16(audio, seed) for audio, seed in zip(audios, seeds, strict=True)]
         return {
             "AUDIO": pad_rows(audios),
@@ -90,13 +97,22 @@ class VocosDecoderModel:
             raise InvalidRequestError.of("PAUSE_SAMPLES", pauses, wanted)
         return segments, pauses, bool("TRIM" in inputs and inputs["TRIM"][row, 0])
 
-    def _speak(self, segments: list[Floats], pauses: list[int], trim: bool) -> Floats:
-        audio = join_segments([self._decoder.decode(hiddens) for hiddens in segments], pauses)
+    def _speak(
+        self, segments: list[Floats], pauses: list[int], trim: bool
+    ) -> Generator[None, None, Floats]:
+        audios = []
+        for hiddens in segments:
+            audios.append(self._decoder.decode(hiddens))
+            yield
+        audio = join_segments(audios, pauses)
         return trim_silence(audio) if trim else audio
 
 
 class VocosDecoderMember:
     """The model behind Triton's request objects; the requests of `chattts` end here.
+
+    Requests are decoded in turns, a segment at a time. The windows of streams, which somebody is
+    listening to, have a thread of their own: they never wait for a text.
 
     Args:
         edge: Of this model.
@@ -109,36 +125,57 @@ class VocosDecoderMember:
         self._metrics = metrics
         self._model = VocosDecoderModel(args)
         self._requests = RequestLog(args.ensemble, RequestMetrics(metrics, args.ensemble))
+        self._texts, self._windows = Lane("texts"), Lane("windows")
         metrics.start()
 
-    def answer(self, request: Any) -> Any:
-        """The response to one request, which is written down if it has a record."""
-        record: RequestRecord | None = None
+    def accept(self, request: Any) -> None:
+        """Take a request; its one response follows later."""
+        lane = self._windows if self._edge.is_for_stream(request) else self._texts
+        lane.submit(self._answer(request, request.get_response_sender()))
 
-        def run(inputs: Tensors, parameters: dict[str, object]) -> Tensors:
-            nonlocal record
+    def close(self) -> None:
+        """Answer what was accepted, and publish what has been counted."""
+        self._texts.close()
+        self._windows.close()
+        self._metrics.close()
+
+    def _answer(self, request: Any, sender: Any) -> Generator[None, None, None]:
+        """Decode a request and send its response; what has a record is written down."""
+        record: RequestRecord | None = None
+        try:
+            inputs = self._edge.tensors(request)
             record = RequestRecord.from_tensor(inputs.get("RECORD"))
-            _check_deadline(record, request.timeout() / 1e6)
-            outputs = self._model.run(inputs, parameters)
+            timeout_s = request.timeout() / 1e6
+            outputs = yield from _until(self._model.run(inputs), record, timeout_s)
             if record:
                 record.audio_s = float(outputs["AUDIO_LENGTH"].sum()) / SAMPLE_RATE_HZ
-            return outputs
-
-        def on_error(error: Exception) -> None:
+            response = self._edge.response(request, outputs)
+        except Exception as error:  # noqa: BLE001 - every request must be answered
             if record:
                 record.audio_s = 0.0
                 record.end(error)
-
-        response = self._edge.answer(request, run, on_error)
+            response = self._edge.error_response(error, request)
         if record:
             if not record.outcome:
                 record.end()
             self._requests.write(record)
-        return response
+        try:
+            sender.send(response, flags=self._edge.final_flag)
+        except Exception:
+            LOGGER.exception("request %s: its response could not be sent", request.request_id())
 
-    def close(self) -> None:
-        """Publish what has been counted."""
-        self._metrics.close()
+
+def _until(
+    decoding: Generator[None, None, Tensors], record: RequestRecord | None, timeout_s: float
+) -> Generator[None, None, Tensors]:
+    """Go on with a decoding for as long as somebody waits for it."""
+    while True:
+        _check_deadline(record, timeout_s)
+        try:
+            next(decoding)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        yield
 
 
 def _check_deadline(record: RequestRecord | None, timeout_s: float) -> None:

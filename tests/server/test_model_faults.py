@@ -30,7 +30,7 @@ class FailingMember(VocosDecoderMember):
         super().__init__(*arguments)
         self._model = self
 
-    def run(self, inputs, parameters):
+    def run(self, inputs):
         from chattts_triton.errors import GenerationError
         raise GenerationError("the weights are gone")
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_pb_utils import WAIT_S
 
 from chattts_triton.constants import SAMPLE_RATE_HZ
 from chattts_triton.serving.edge import STREAM_PARAMETER, ModelArgs, TritonEdge
@@ -50,6 +52,11 @@ class Request:
     spec: ModelSpec
     inputs: dict[str, np.ndarray]
     sent_parameters: dict[str, Any] = field(default_factory=dict)
+    timeout_us: int = 0
+    sent: queue.SimpleQueue[Response] = field(default_factory=queue.SimpleQueue)
+
+    def get_response_sender(self) -> Any:
+        return SimpleNamespace(send=lambda response, flags: self.sent.put(response))
 
     def requested_output_names(self) -> list[str]:
         return [output.name for output in self.spec.outputs]
@@ -58,7 +65,7 @@ class Request:
         return json.dumps(self.sent_parameters)
 
     def timeout(self) -> int:
-        return 0
+        return self.timeout_us
 
     def request_id(self) -> str:
         return "r-1"
@@ -156,6 +163,11 @@ def codes_request(record: RequestRecord | None, num_steps: int = 3) -> Request:
     return Request(VOCOS_DECODER, inputs)
 
 
+def decoded(member: VocosDecoderMember, request: Request) -> Response:
+    member.accept(request)
+    return request.sent.get(timeout=WAIT_S)
+
+
 def lines(caplog: pytest.LogCaptureFixture, event: str = "request") -> list[dict[str, Any]]:
     fields = [record.fields for record in caplog.records if hasattr(record, "fields")]
     return [each for each in fields if each["event"] == event]
@@ -238,7 +250,7 @@ def test_a_request_that_was_spoken_ends_in_vocos_decoder(
     record = RequestRecord.begin("r-1")
     record.num_texts, record.characters, record.steps = 1, 6, 3
 
-    response = member.answer(codes_request(record))
+    response = decoded(member, codes_request(record))
     member.close()
 
     audio_s = int(response["AUDIO_LENGTH"][0, 0]) / SAMPLE_RATE_HZ
@@ -260,7 +272,7 @@ def test_a_request_that_cannot_be_decoded_ends_with_its_error(
 ):
     member = make(VocosDecoderMember, VOCOS_DECODER)
 
-    response = member.answer(codes_request(RequestRecord.begin("r-1"), num_steps=4))
+    response = decoded(member, codes_request(RequestRecord.begin("r-1"), num_steps=4))
     member.close()
 
     assert response.error.code == Error.INVALID_ARG
@@ -274,7 +286,7 @@ def test_codes_without_a_record_are_decoded_and_not_written_down(
 ):
     member = make(VocosDecoderMember, VOCOS_DECODER)
 
-    response = member.answer(codes_request(None))
+    response = decoded(member, codes_request(None))
     member.close()
 
     assert response.error is None
@@ -289,10 +301,47 @@ def test_a_damaged_record_is_refused_and_not_written_down(
     request = codes_request(None)
     request.inputs["RECORD"] = np.array([[b'{"id": "\n forged"}']], dtype=object)
 
-    response = member.answer(request)
+    response = decoded(member, request)
     member.close()
 
     assert response.error.code == Error.INVALID_ARG
     assert response.error.message.startswith("vocos_decoder: RECORD: got ")
     assert lines(caplog) == []
     assert counts.totals == {}
+
+
+def test_what_is_asked_for_too_late_is_not_decoded(
+    make: Callable[..., Any], caplog: pytest.LogCaptureFixture
+):
+    member = make(VocosDecoderMember, VOCOS_DECODER)
+    request = codes_request(RequestRecord.begin("r-1"))
+    request.timeout_us = 1
+
+    response = decoded(member, request)
+    member.close()
+
+    assert response.error.message.startswith("vocos_decoder: deadline of 0 ms exceeded")
+    assert lines(caplog)[0]["outcome"] == "deadline"
+
+
+def test_a_short_text_and_a_window_of_a_stream_end_before_a_long_text_that_came_first(
+    make: Callable[..., Any],
+):
+    member = make(VocosDecoderMember, VOCOS_DECODER)
+    order: list[str] = []
+    long, short = codes_request(None), codes_request(None)
+    long.inputs |= {
+        "HIDDENS": np.zeros((1, 3 * 40, 768), np.float32),
+        "NUM_CODES": np.full((1, 40), 3, np.int32),
+        "SEED": np.ones((1, 40), np.int64),
+    }
+    window = codes_request(None)
+    window.sent_parameters = {STREAM_PARAMETER: "{}"}
+    for name, request in (("long", long), ("short", short), ("window", window)):
+        request.sent = SimpleNamespace(put=lambda _response, name=name: order.append(name))
+        member.accept(request)
+
+    member.close()
+
+    assert sorted(order) == ["long", "short", "window"]
+    assert order[-1] == "long"

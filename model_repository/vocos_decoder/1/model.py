@@ -10,7 +10,7 @@ from chattts_triton.tensors import VOCOS_DECODER
 
 
 class TritonPythonModel:
-    """One response for each request, in order."""
+    """Non-decoupled, yet `execute` returns at once: responses follow through their senders."""
 
     def initialize(self, args):
         set_up_logging()
@@ -20,7 +20,8 @@ class TritonPythonModel:
         )
 
     def execute(self, requests):
-        return [self._member.answer(request) for request in requests]
+        for request in requests:
+            self._member.accept(request)
 
     def finalize(self):
         self._member.close()
