@@ -1,9 +1,9 @@
-"""How much of the second stage's Mandarin is what the teacher says, by nearest template.
+"""How much of the demonstration voice's Mandarin is what its teacher says, by nearest template.
 
 Every character alone, and held-out sentences, in both voices through the whole server (int8).
 The teacher at another pace, and its copies through Vocos and the DVAE, say what the judge can tell.
 Writes benchmarks/results/voice_mandarin.json.
-Usage: python benchmarks/voice_mandarin.py --checkpoint DIR [--sentences N]
+Usage: python benchmarks/voice_mandarin.py [--checkpoint DIR] [--sentences N]
 """
 
 from __future__ import annotations
@@ -18,28 +18,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from machine import describe_machine
-from steps import RESULTS
+from prepared import RESULTS, ROOT
 from voice_copies import CopySynthesis
 from voice_speaker import Speaker, serving
+from voice_tables import mandarin
 
 from chattts_triton.constants import DEFAULT_SPEED
-from training.mandarin.domain import CHARACTERS, MandarinSource, syllables
+from training.mandarin.domain import CHARACTERS, held_out_sentences, syllables
 from training.mandarin.teacher import speak
 from training.mandarin.templates import features, nearest
 from training.teacher import VOICES
 
 Say = Callable[[str], npt.NDArray[np.float32]]
 OTHER_SPEED = DEFAULT_SPEED - 2
-
-
-def held_out(count: int) -> list[str]:
-    """Sentences of the grammar that no training has seen, each of other syllables."""
-    source = MandarinSource(7, held_out=True)
-    chosen: dict[tuple[str, ...], str] = {}
-    while len(chosen) < count:
-        text = source.sentence()
-        chosen.setdefault(tuple(syllables(text.rstrip("。"))), text)
-    return list(chosen.values())
 
 
 def share_found(texts: list[str], voice: str, say: Say) -> float:
@@ -56,7 +47,7 @@ def share_found(texts: list[str], voice: str, say: Say) -> float:
 def measure(checkpoint: Path, num_sentences: int) -> dict[str, Any]:
     """Shares by kind of text, speaker and voice."""
     copies = CopySynthesis(checkpoint)
-    kinds = {"characters": list(CHARACTERS), "sentences": held_out(num_sentences)}
+    kinds = {"characters": list(CHARACTERS), "sentences": held_out_sentences(num_sentences)}
     shares: dict[str, Any] = {}
     with serving(checkpoint, "int8") as speaker:
         for voice in VOICES:
@@ -81,7 +72,7 @@ def _speakers(voice: str, copies: CopySynthesis, speaker: Speaker) -> dict[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--checkpoint", type=Path, default=ROOT / "assets" / "demo_voice")
     parser.add_argument("--sentences", type=int, default=60)
     args = parser.parse_args()
     result = {
@@ -92,7 +83,7 @@ def main() -> None:
     }
     path = RESULTS / "voice_mandarin.json"
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print(f"written to {path}")
+    print(f"{mandarin(result)}\n\nwritten to {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

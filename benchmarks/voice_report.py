@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import voice_traits
 from machine import describe_machine
-from steps import RESULTS, ROOT
+from prepared import RESULTS, ROOT
 from voice_copies import CopySynthesis
 from voice_ear import Ear
 from voice_samples import draw_mels, write_samples
@@ -52,6 +52,7 @@ SAMPLE_TEXTS = {
     "figures": (FIRST, "The red car costs $21.50."),
     "pause": (SECOND, "Good morning. [lbreak] Thank you."),
     "spelled": (FIRST, "My name is Bach."),
+    "mandarin": (FIRST, "你好，今天是星期三。"),
 }
 
 

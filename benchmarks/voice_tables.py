@@ -22,6 +22,19 @@ def as_tables(result: dict[str, Any]) -> str:
     )
 
 
+def mandarin(result: dict[str, Any]) -> str:
+    """What benchmarks/voice_mandarin.py found."""
+    counts = result["texts"]
+    rows = ([name, *map(percent, found.values())] for name, found in result["shares"].items())
+    kinds = "|".join(f"{counts[kind]} {kind}" for kind in counts)
+    return "\n\n".join(
+        [
+            f"`{result['command']}`, {result['date']}, {result['machine']}",
+            table(f"speech|{kinds}", rows),
+        ]
+    )
+
+
 def rates(rows: dict[str, Any]) -> str:
     return table(
         "speech|words|word errors|95 % interval|up to 12 words|13 to 20 words|duration / teacher's"

@@ -1,4 +1,7 @@
-"""`python -m training`: trains the demonstration voice and writes it in the layout of ChatTTS."""
+"""`python -m training`: the first stage of the demonstration voice, its English.
+
+`python -m training.mandarin` is the second.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def main() -> None:
         "--smoke", action="store_true", help="a few steps of each stage; the voice only babbles"
     )
     parser.add_argument("--work", type=Path, default=Path("build/training"), metavar="DIR")
-    parser.add_argument("--out", type=Path, default=Path("assets/demo_voice"), metavar="DIR")
+    parser.add_argument("--out", type=Path, default=Path("build/training/voice"), metavar="DIR")
     args = parser.parse_args()
     run(SMOKE if args.smoke else FULL, args.work, args.out)
 

@@ -29,8 +29,10 @@ from training.teacher import VOICES
 _UNUSED_ROWS = 32  # of an embedding that ChatTTS stores, loads and drops
 
 _DESCRIPTIONS = {
-    "slt": "A woman, after flite's voice slt. English words of the demonstration only.",
-    "rms": "A man, after flite's voice rms. English words of the demonstration only.",
+    "slt": "A woman: flite's voice slt in English, a high voice of espeak-ng in Mandarin. "
+    "Words of the demonstration only.",
+    "rms": "A man: flite's voice rms in English, a low voice of espeak-ng in Mandarin. "
+    "Words of the demonstration only.",
 }
 
 Tensors = dict[str, Tensor]
@@ -96,7 +98,7 @@ def voices(hidden_size: int) -> dict[str, VoiceEntry]:
             name,
             speaker=encode_speaker(speaker_vector(name, hidden_size)),
             description=_DESCRIPTIONS[name],
-            language="en",
+            language="any",
             tags=("demonstration",),
         )
         for name in VOICES

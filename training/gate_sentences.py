@@ -6,6 +6,7 @@ Usage, from the root of the repository: python -m training.gate_sentences
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,17 +42,23 @@ class Recording:
     audio: npt.NDArray[np.float32]
 
 
-def write_recordings(directory: Path) -> None:
+def english() -> Iterator[Recording]:
     """Draw the sentences and have the teacher say them, the voices in turns."""
-    directory.mkdir(parents=True, exist_ok=True)
-    listed = []
     for number, sentence in enumerate(held_out_sentences(_SEED, _COUNT, _MIN_WORDS, _MAX_WORDS)):
         voice = VOICES[number % len(VOICES)]
+        yield Recording(sentence.written, sentence.text, voice, sentence.speech[voice].audio)
+
+
+def write_recordings(directory: Path, recordings: Iterable[Recording]) -> None:
+    """Write the audio of each and a list of them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    listed = []
+    for number, each in enumerate(recordings):
         file = f"{number:02d}.ogg"
-        audio = sentence.speech[voice].audio
-        soundfile.write(directory / file, audio, SAMPLE_RATE_HZ, format="OGG", subtype="VORBIS")
+        path = directory / file
+        soundfile.write(path, each.audio, SAMPLE_RATE_HZ, format="OGG", subtype="VORBIS")
         listed.append(
-            {"file": file, "voice": voice, "written": sentence.written, "text": sentence.text}
+            {"file": file, "voice": each.voice, "written": each.written, "text": each.text}
         )
     text = json.dumps(listed, indent=2, ensure_ascii=False) + "\n"
     (directory / _LIST).write_text(text, encoding="utf-8")
@@ -70,4 +77,4 @@ def read_recordings(directory: Path) -> list[Recording]:
 
 
 if __name__ == "__main__":
-    write_recordings(DIRECTORY)
+    write_recordings(DIRECTORY, english())

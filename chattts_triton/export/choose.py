@@ -17,7 +17,7 @@ from chattts_triton.export.fetch import (
     unreachable_reason,
 )
 from chattts_triton.text.prompt import load_tokenizer
-from chattts_triton.text.vocabulary import closed_vocabulary
+from chattts_triton.text.vocabulary import ClosedVocabulary, closed_vocabulary
 
 GIVEN = "CHATTTS_CHECKPOINT"
 
@@ -88,7 +88,7 @@ def _given(path: Path) -> CheckpointChoice:
 
 def _demo(path: Path, reason: str) -> CheckpointChoice:
     try:
-        num_words = _num_words(path)
+        vocabulary = _vocabulary(path)
     except ModelLoadError as error:
         raise ModelLoadError(
             f"the Hugging Face hub cannot be reached ({reason}), and the demonstration voice "
@@ -98,16 +98,17 @@ def _demo(path: Path, reason: str) -> CheckpointChoice:
         path,
         "demo",
         f"The Hugging Face hub cannot be reached ({reason}), so you hear a DEMONSTRATION VOICE of "
-        f"{num_words} words, not that of ChatTTS. It speaks English of these words only and spells "
-        "every other one. For the real voice run `chattts-triton fetch` where the hub can be "
-        "reached (HF_ENDPOINT names a mirror), or set CHATTTS_CHECKPOINT to a directory that holds "
-        "asset/... .",
+        f"{vocabulary.num_words} words and {vocabulary.num_characters} Chinese characters, not "
+        "that of ChatTTS. It speaks English and Mandarin of these only, spells every other word "
+        "and leaves every other character out. For the real voice run `chattts-triton fetch` where "
+        "the hub can be reached (HF_ENDPOINT names a mirror), or set CHATTTS_CHECKPOINT to a "
+        "directory that holds asset/... .",
     )
 
 
-def _num_words(path: Path) -> int:
+def _vocabulary(path: Path) -> ClosedVocabulary:
     check_layout(path)
     vocabulary = closed_vocabulary(load_tokenizer(path / TOKENIZER))
     if vocabulary is None:
         raise ModelLoadError(f"{path / TOKENIZER}: no words in it, wanted a closed vocabulary")
-    return vocabulary.num_words
+    return vocabulary

@@ -16,10 +16,12 @@ class ClosedVocabulary:
     Args:
         tokenizer: Of WordPiece, truncation and padding off.
         num_words: How many words it knows as wholes.
+        num_characters: How many Chinese characters it knows.
     """
 
-    def __init__(self, tokenizer: Tokenizer, num_words: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, num_words: int, num_characters: int) -> None:
         self.num_words = num_words
+        self.num_characters = num_characters
         self._tokenizer = tokenizer
         self._unknown = tokenizer.model.unk_token
         self._prefix = tokenizer.model.continuing_subword_prefix
@@ -50,7 +52,8 @@ def closed_vocabulary(tokenizer: Tokenizer) -> ClosedVocabulary | None:
     num_words = sum(token.single_word for token in added)
     if not num_words or not isinstance(tokenizer.model, models.WordPiece):
         return None
-    return ClosedVocabulary(tokenizer, num_words)
+    num_characters = sum("\u4e00" <= token <= "\u9fff" for token in tokenizer.get_vocab())
+    return ClosedVocabulary(tokenizer, num_words, num_characters)
 
 
 def _places(match: re.Match[str]) -> range:

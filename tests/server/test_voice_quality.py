@@ -17,14 +17,18 @@ from chattts_triton.constants import SAMPLE_RATE_HZ
 from chattts_triton.voices.speaker import encode_speaker
 from training.domain import WORDS
 from training.gate_sentences import Recording, read_recordings
+from training.mandarin.domain import is_held_out as is_held_out_in_mandarin
+from training.mandarin.templates import features, nearest
 from training.pitch import pitch_hz
 from training.recognizer import ErrorRate, Recognizer, said_words
 from training.sentences import is_held_out
 from training.speakers import speaker_vector
 from training.teacher import VOICES
 
-GATE = Path(__file__).parents[1] / "data" / "teacher" / "gate"
+TEACHER = Path(__file__).parents[1] / "data" / "teacher"
+GATE = TEACHER / "gate"
 MARGIN = 0.08  # of words, above the teacher's rate
+LEAST_MANDARIN = 0.9  # of sentences, nearest to the teacher's own recording of them
 NO_SPEECH = 0.9  # at least so many words are heard wrong where other ones are said, or none
 STREAM_TOLERANCE = 1e-5
 SEED = 1
@@ -109,6 +113,29 @@ def test_other_sentences_would_not_pass(recordings: list[Recording], teacher_hea
     rate = rate_of(texts, [*teacher_heard[2:], *teacher_heard[:2]])
 
     assert rate >= NO_SPEECH
+
+
+def test_mandarin_sentences_resemble_the_teachers_recordings_of_them(
+    demo_voice_server: RunningServer,
+):
+    recordings = read_recordings(TEACHER / "mandarin")
+    assert len(recordings) == 20
+    assert all(is_held_out_in_mandarin(each.text) for each in recordings)
+    templates = {
+        voice: {each.text: features(each.audio) for each in recordings if each.voice == voice}
+        for voice in VOICES
+    }
+
+    nearest_texts = [
+        nearest(
+            np.array(say(demo_voice_server, each.written, each.voice, LANG="zh").samples),
+            templates[each.voice],
+        )
+        for each in recordings
+    ]
+
+    is_found = [text == each.text for text, each in zip(nearest_texts, recordings, strict=True)]
+    assert np.mean(is_found) >= LEAST_MANDARIN
 
 
 def test_random_weights_would_not_pass(

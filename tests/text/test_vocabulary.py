@@ -27,8 +27,11 @@ def vocabulary(few_words: Path) -> ClosedVocabulary:
     return closed
 
 
-def test_words_are_counted_and_control_tokens_are_none(vocabulary: ClosedVocabulary) -> None:
+def test_words_and_characters_are_counted_and_control_tokens_are_none(
+    vocabulary: ClosedVocabulary,
+) -> None:
     assert vocabulary.num_words == 6
+    assert vocabulary.num_characters == 2
 
 
 @pytest.mark.parametrize(

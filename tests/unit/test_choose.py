@@ -32,6 +32,7 @@ from chattts_triton.export.choose import (
     demo_voice_directory,
 )
 from training.domain import WORDS
+from training.mandarin.domain import CHARACTERS
 
 
 @pytest.fixture
@@ -133,8 +134,8 @@ def assert_is_demo(choice: CheckpointChoice, choose: Chooser, reason: str) -> No
     assert choice.kind == "demo"
     assert choice.path == choose.demo_voice
     assert f"cannot be reached ({reason}" in choice.note
-    assert "a DEMONSTRATION VOICE of 6 words" in choice.note
-    assert "English of these words only and spells every other one" in choice.note
+    assert "a DEMONSTRATION VOICE of 6 words and 2 Chinese characters" in choice.note
+    assert "English and Mandarin of these only, spells every other word" in choice.note
     for way_out in ("chattts-triton fetch", "HF_ENDPOINT", "CHATTTS_CHECKPOINT"):
         assert way_out in choice.note
 
@@ -202,7 +203,8 @@ def test_the_demonstration_voice_that_comes_along_knows_the_words_of_its_domain(
     assert choice.path == demo_checkpoint == demo_voice_directory()
     num_words = sum(len(word) > 1 for word in WORDS)  # of one letter are "a" and "i"
     assert num_words >= 250
-    assert f"VOICE of {num_words} words" in choice.note
+    assert len(CHARACTERS) >= 200
+    assert f"VOICE of {num_words} words and {len(CHARACTERS)} Chinese" in choice.note
 
 
 def assert_says_how_to_go_on(error: str) -> None:

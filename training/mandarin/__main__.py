@@ -1,7 +1,4 @@
-"""`python -m training.mandarin`: the second stage, from the voice that is shipped.
-
-Nothing of it ships; benchmarks/voice_mandarin.py tells how far it comes.
-"""
+"""`python -m training.mandarin`: the second stage, from the voice of the first one."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ _LEARNING_RATE, _MUON_LEARNING_RATE = 2e-3, 0.012
 def main() -> None:
     """Run what is not complete yet."""
     parser = argparse.ArgumentParser(prog="python -m training.mandarin", description=__doc__)
-    parser.add_argument("--english", type=Path, default=Path("assets/demo_voice"), metavar="DIR")
+    parser.add_argument("--english", type=Path, default=Path("build/training/voice"), metavar="DIR")
     parser.add_argument("--work", type=Path, default=Path("build/mandarin"), metavar="DIR")
-    parser.add_argument("--out", type=Path, default=Path("build/mandarin/voice"), metavar="DIR")
+    parser.add_argument("--out", type=Path, default=Path("assets/demo_voice"), metavar="DIR")
     parser.add_argument("--steps", type=int, default=1500)
     args = parser.parse_args()
     dvae, vocos = Dvae(Dims()), Vocos(Dims())

@@ -173,3 +173,13 @@ def is_held_out(text: str) -> bool:
     """Whether a text is kept from training; a single character never is."""
     spoken = "".join(c for c in text if c in CHARACTERS)
     return len(spoken) > 1 and zlib.crc32(spoken.encode()) % HELD_OUT_ONE_IN == 0
+
+
+def held_out_sentences(count: int) -> list[str]:
+    """Sentences of the grammar that no training has seen, each of other syllables."""
+    source = MandarinSource(7, held_out=True)
+    chosen: dict[tuple[str, ...], str] = {}
+    while len(chosen) < count:
+        text = source.sentence()
+        chosen.setdefault(tuple(syllables(text.rstrip("。"))), text)
+    return list(chosen.values())

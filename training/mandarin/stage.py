@@ -23,6 +23,9 @@ VOCABULARY_OF_BOTH = dataclasses.replace(VOCABULARY, pieces=(*VOCABULARY.pieces,
 # As much English as keeps what was learned; the decoder reads mel spectrograms, no audio.
 _ENGLISH = CorpusSize(num_shards=24, num_audio_shards=0, lines_per_shard=250)
 _MANDARIN_SHARDS = 40
+# Of the first stage's weights in the outcome: it gives back much of the English that was lost, and
+# takes hardly any of the Mandarin.
+_KEPT_SHARE = 0.07
 _TEXT_TABLES = ("embed.emb_text.", "embed.head_text.")
 
 
@@ -36,24 +39,30 @@ def write_dataset_of_both(dvae: Dvae, work: Path) -> Path:
 
 
 def train_mandarin(dataset: Path, english: Tensors, schedule: Schedule, work: Path) -> GptStage:
-    """Train to the end of the schedule, from what the first stage has learned."""
+    """Train to the end of the schedule, from what the first stage has learned, and keep of it."""
     plan = Plan("mandarin", schedule, fingerprint(dataset), work, muon_prefix="gpt.")
     stage = train(plan, partial(new_stage, dataset, english, len(phone_names())))
     assert isinstance(stage, GptStage)
+    _blend(stage, english, _KEPT_SHARE)
     return stage
 
 
 def new_stage(dataset: Path, english: Tensors, num_phones: int) -> GptStage:
     """What the first stage has learned; characters and the heads of phones begin anew."""
     stage = GptStage(Dims(), dataset, VOCABULARY_OF_BOTH, num_phones)
+    _blend(stage, english, 1.0)
+    return stage
+
+
+@torch.no_grad()
+def _blend(stage: GptStage, english: Tensors, share: float) -> None:
+    """Move what both stages have towards what the first one has learned, by a share of the way."""
     old_ids = Tokens().all()
     pairs = [(stage.tokens.id_of(token), row) for token, row in old_ids.items()]
     new_rows, old_rows = (torch.tensor(rows) for rows in zip(*pairs, strict=True))
     tensors = stage.state_dict()
-    with torch.no_grad():
-        for name, learned in english.items():
-            if name.startswith(_TEXT_TABLES):
-                tensors[name][new_rows] = learned[old_rows]
-            else:
-                tensors[name].copy_(learned)
-    return stage
+    for name, learned in english.items():
+        if name.startswith(_TEXT_TABLES):
+            tensors[name][new_rows] = tensors[name][new_rows].lerp(learned[old_rows], share)
+        else:
+            tensors[name].lerp_(learned, share)
