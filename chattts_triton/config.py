@@ -24,6 +24,9 @@ MAX_CHARACTERS = 5_000  # of a text as it was sent; an operator may set less
 # Answers are padded to the longest text of a call: 805 MB of hidden states at the most.
 MAX_CALL_CODES = 1 << 18
 MAX_TIMEOUT_MS = 86_400_000  # a day
+SHORTEST_PREFILL = (
+    12  # positions: shorter pieces of a prompt are run by kernels that round otherwise
+)
 MAX_MODEL_LEN = MAX_TEXT_IDS + MAX_PROMPT_CODES + MAX_NEW_CODES  # positions of a KV slot
 
 
@@ -35,10 +38,14 @@ class EngineConfig:
         max_num_seqs: Sequences that run at the same time, each with a KV slot of its own.
         max_waiting: Sequences that may wait for a slot; one more is refused at once.
         max_queue_delay_us: How long an idle engine waits for company before its first prefill.
+        prefill_chunk: Positions of a newcomer's prompt that are run before each step of those who
+            run already; 0 runs every prompt at once.
         exact_batching: Keep the samples of a sequence independent of its neighbours bit for bit.
         threads: Threads of the session; 0 takes every core that the process may use.
         default_timeout_ms: How long a request may wait and run that sends no timeout.
         stream_idle_timeout_ms: A stream that nobody reads for so long is given up.
+        device_memory_mb: Most memory of a CUDA device that weights, KV slots and what a step needs
+            may take together, in megabytes; 0 sets no limit. Means nothing on the CPU.
 
     Raises:
         ModelLoadError: A value is out of range; the message names the parameter.
@@ -47,18 +54,23 @@ class EngineConfig:
     max_num_seqs: int = 16
     max_waiting: int = 256
     max_queue_delay_us: int = 0
+    prefill_chunk: int = 16
     exact_batching: bool = True
     threads: int = 0
     default_timeout_ms: int = 600_000
     stream_idle_timeout_ms: int = 120_000
+    device_memory_mb: int = 0
 
     def __post_init__(self) -> None:
         _check("max_num_seqs", self.max_num_seqs, 1, 1024)
         _check("max_waiting", self.max_waiting, 0, 1_000_000)
         _check("max_queue_delay_us", self.max_queue_delay_us, 0, 10_000_000)
+        if self.prefill_chunk:
+            _check("prefill_chunk", self.prefill_chunk, SHORTEST_PREFILL, MAX_MODEL_LEN)
         _check("default_timeout_ms", self.default_timeout_ms, 1, MAX_TIMEOUT_MS)
         _check("stream_idle_timeout_ms", self.stream_idle_timeout_ms, 1, MAX_TIMEOUT_MS)
         _check("threads", self.threads, 0, 1024)
+        _check("device_memory_mb", self.device_memory_mb, 0, 1_000_000)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from chattts_triton.errors import InvalidRequestError, ModelLoadError
 from chattts_triton.tensors import CHATTTS, CHATTTS_STREAM, GPT, PREPROCESS, VOCOS_DECODER
 
 FILE_NAME = "manifest.json"
+PRECISIONS = ("fp32", "int8", "fp16")
 VERSION_DIRECTORY = "1"
 DEFAULT_NAME = CHATTTS.name
 DEFAULT_ENSEMBLE = "chattts_ensemble"  # the directory that the link `chattts` leads to

@@ -45,3 +45,10 @@ sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").is_file())'
     missing "pip failed and there are no Python headers" "libpython$version-dev"
   exit 1
 fi
+
+# Both packages hold the same module, so one must go before the other comes.
+package=$(scripts/onnxruntime_package.sh)
+if test "$package" != onnxruntime; then
+  "$venv/bin/python" -m pip uninstall --yes onnxruntime onnxruntime-gpu
+  "$venv/bin/python" -m pip install --constraint constraints.txt "$package"
+fi

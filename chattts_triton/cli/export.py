@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 from chattts_triton.errors import InvalidRequestError
-from chattts_triton.manifest import DEFAULT_NAME, check_name
+from chattts_triton.manifest import DEFAULT_NAME, PRECISIONS, check_name
 
 DEFAULT_REPOSITORY = Path("model_repository")
-PRECISIONS = ("fp32", "int8")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

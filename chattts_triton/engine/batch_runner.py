@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from chattts_triton.config import SHORTEST_PREFILL
 from chattts_triton.engine.model_runner import Floats, ModelRunner
 from chattts_triton.engine.sampler import Sampler
 from chattts_triton.engine.sequence import Sequence, Stage
@@ -41,21 +42,41 @@ class BatchRunner:
         """Positions of a KV slot."""
         return self._runner.kv_cache.max_len
 
-    def prefill(self, slot: int, sequence: Sequence) -> Step | GenerationError:
-        """Fill a slot with a sequence's prompt and draw its first step."""
+    def prefill(
+        self, slot: int, sequence: Sequence, most: int | None = None
+    ) -> Step | GenerationError | None:
+        """Fill a slot with a sequence's prompt and draw its first step.
+
+        Args:
+            slot: The sequence's.
+            sequence: What begins, or has begun.
+            most: Positions to run at once; None for all that are left.
+
+        Returns:
+            The step, what failed, or None where a part of the prompt is left.
+        """
+        start, end = sequence.num_prefilled, sequence.num_prompt_tokens
+        if most and self._runner.may_cut_prompts and end - start >= most + SHORTEST_PREFILL:
+            end = start + most
         try:
-            self._samplers[sequence.stage].start(slot, sequence.params)
+            if start == 0:
+                self._samplers[sequence.stage].start(slot, sequence.params)
             embeds = self._runner.embed_prompt(
                 sequence.text_ids, sequence.speaker_embedding, sequence.prompt_codes
             )
-            logits, hiddens = self._runner.prefill(slot, embeds)
+            logits, hiddens = self._runner.prefill(slot, embeds[start:end], start)
         except Exception as error:
             LOGGER.exception("request %s: prefill failed", sequence.request_id)
             return failure(error)
+        sequence.num_prefilled = end
+        if not sequence.is_prefilled:
+            return None
         return self.draw([sequence], [slot], logits, hiddens)[0]
 
-    def decode(self, running: list[Sequence]) -> tuple[Floats, Floats]:
+    def decode(self, running: list[Sequence], num_cached_behind: int = 0) -> tuple[Floats, Floats]:
         """Run one pass over the newest tokens of the sequences in the first slots.
+
+        The slot behind these holds so many positions of a prompt that is being run.
 
         It writes each slot's next position in place and draws nothing, so it may be called again
         after a failure, for all of them or for fewer.
@@ -73,7 +94,7 @@ class BatchRunner:
             embed = self._runner.embed_codes if is_code else self._runner.embed_text
             embeds[rows] = embed(tokens if is_code else tokens[:, 0])
         num_cached = np.asarray([sequence.num_cached for sequence in running], dtype=np.int32)
-        return self._runner.decode(embeds, num_cached)
+        return self._runner.decode(embeds, num_cached, num_cached_behind)
 
     def draw(
         self, sequences: list[Sequence], slots: list[int], code_logits: Floats, hiddens: Floats
@@ -114,6 +135,10 @@ class BatchRunner:
             Step(tokens[i], hiddens[i].copy(), bool(is_end[i])) if is_finite[i] else None
             for i in range(len(slots))
         ]
+
+    def rest(self) -> None:
+        """Give back what idle slots take."""
+        self._runner.kv_cache.give_back()
 
     def move(self, source: int, target: int, mover: Sequence) -> None:
         """Let a sequence go on in another slot."""

@@ -57,6 +57,7 @@ class Engine:
     ) -> None:
         self._batch = BatchRunner(runner, samplers)
         self._scheduler = SharedScheduler(config)
+        self._prefill_chunk = config.prefill_chunk or None
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self.stats = EngineStats()
 
@@ -136,11 +137,12 @@ class Engine:
         """Drop what was cancelled or is too late, prefill one newcomer, decode all that run."""
         try:
             self._end_overdue(self._scheduler.begin_step())
-            admitted = self._scheduler.schedule()
-            if admitted:
-                self._prefill(admitted)
-            if self._scheduler.running:
-                self._decode()
+            newcomer = self._scheduler.schedule()
+            if newcomer:
+                self._prefill(newcomer)
+            self._decode()
+            if not self._scheduler.running:
+                self._batch.rest()
         finally:
             self._scheduler.end_step()
 
@@ -170,10 +172,15 @@ class Engine:
                 self._end(slot, FinishReason.ABORT, reason)
 
     def _prefill(self, sequence: Sequence) -> None:
+        """Run a prompt, or only a piece of it where others would wait for the whole."""
         slot = self.num_running - 1
-        sequence.first_step_s = time.monotonic()
-        self.stats.add_queue_time(sequence.first_step_s - sequence.arrival_s)
-        self._take(slot, self._batch.prefill(slot, sequence))
+        if sequence.first_step_s is None:
+            sequence.first_step_s = time.monotonic()
+            self.stats.add_queue_time(sequence.first_step_s - sequence.arrival_s)
+        most = self._prefill_chunk if self._decoding() else None
+        drawn = self._batch.prefill(slot, sequence, most)
+        if drawn:
+            self._take(slot, drawn)
 
     def _decode(self) -> None:
         """Decode all that run, or as many of them as the model can.
@@ -181,11 +188,12 @@ class Engine:
         What a pass lacks is memory, as a rule. So one that fails is tried again without the
         sequence that came last, which ends with the error.
         """
-        running = self._scheduler.running
-        while running:
+        while running := self._decoding():
             began_s = time.perf_counter()
             try:
-                logits, hiddens = self._batch.decode(running)
+                behind = self._scheduler.prefilling
+                num_cached_behind = behind.num_cached if behind else 0
+                logits, hiddens = self._batch.decode(running, num_cached_behind)
             except Exception as error:
                 LOGGER.exception("a step of %d sequences failed, ending the newest", len(running))
                 self._end(self._newest_slot(), FinishReason.ABORT, failure(error))
@@ -198,8 +206,13 @@ class Engine:
             self.stats.add_step(len(slots), time.perf_counter() - began_s)
             return
 
-    def _newest_slot(self) -> int:
+    def _decoding(self) -> list[Sequence]:
+        """Those of the first slots, whose prompts have been run."""
         running = self._scheduler.running
+        return running[:-1] if self._scheduler.prefilling else list(running)
+
+    def _newest_slot(self) -> int:
+        running = self._decoding()
         return max(range(len(running)), key=lambda slot: (running[slot].first_step_s or 0.0, slot))
 
     def _take(self, slot: int, drawn: Step | GenerationError) -> None:
@@ -215,10 +228,10 @@ class Engine:
 
     def _end(self, slot: int, reason: FinishReason, error: ChatTTSError | None = None) -> None:
         sequence = self._scheduler.running[slot]
-        source = self._scheduler.remove(slot)
+        moves = self._scheduler.remove(slot)
         try:
-            if source is not None:
-                self._batch.move(source, slot, self._scheduler.running[slot])
+            for source, target in moves:
+                self._batch.move(source, target, self._scheduler.running[target])
         finally:
             sequence.finish(reason, error)
 

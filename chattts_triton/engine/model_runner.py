@@ -8,16 +8,20 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from chattts_triton.engine.kv_cache import KVCache
+from chattts_triton.config import SHORTEST_PREFILL
+from chattts_triton.engine.kv_cache import DeviceKVCache, HostKVCache, KVCache, bind
+from chattts_triton.engine.placement import ON_CPU, Placement, kv_dtype, row_multiple
 from chattts_triton.errors import GenerationError
 from chattts_triton.manifest import Manifest
-from chattts_triton.ort import make_session
+from chattts_triton.ort import Device, make_session
 
 FILE_NAME = "gpt.onnx"
 TEXT_HEAD = "text_head.onnx"
 TEXT_EMBEDDINGS = "text_embeddings.npy"
 CODE_EMBEDDINGS = "code_embeddings.npy"
 SPEAKER_TOKEN = "[spk_emb]"
+_TRIED_POSITIONS = 2 * SHORTEST_PREFILL + 1
+_ODD_PIECE = SHORTEST_PREFILL + 1  # one that ends with an odd row, which in the whole is in a pair
 
 Floats = npt.NDArray[np.float32]
 
@@ -26,7 +30,21 @@ class ModelRunner:
     """One session over the GPT graph and the KV slots it writes to. Not thread-safe.
 
     The IO binding of a batch size is made once and kept: all arrays it names stay where they are,
-    and a batch of B is the first B slots of each.
+    and a batch of B is the first B slots of each. What is bound on the host for a graph on a device
+    is copied when it is bound, so there the small inputs are bound anew at each step.
+
+    Args:
+        manifest: Of the export.
+        directory: Of its files of `gpt`.
+        max_num_seqs: KV slots.
+        max_model_len: Positions of a slot.
+        threads: Of the session.
+        exact_batching: Pad batches so that a row's bits do not depend on its neighbours.
+        placement: Where graph and slots are, see `place_gpt`.
+        kv_cache: The slots; by default they are made where `placement` says.
+
+    Raises:
+        ModelLoadError: A file cannot be read, or the device cannot be used or is too small.
     """
 
     def __init__(
@@ -38,17 +56,35 @@ class ModelRunner:
         max_model_len: int,
         threads: int,
         exact_batching: bool,
-        on_gpu: bool = False,
+        placement: Placement = ON_CPU,
+        kv_cache: KVCache | None = None,
     ) -> None:
         self.dims = manifest.dims
         self._speaker_id = manifest.special_ids[SPEAKER_TOKEN]
-        # 8-bit kernels take two rows at a time and round the odd last one in another way.
-        self._row_multiple = 2 if exact_batching and manifest.precision == "int8" else 1
+        self._row_multiple = row_multiple(
+            placement.device, exact_batching=exact_batching, max_num_seqs=max_num_seqs
+        )
         num_rows = self._padded(max_num_seqs)
-        self.kv_cache = KVCache(self.dims, num_rows, max_model_len)
+        weights = directory / f"{FILE_NAME}.data"
+        self._session = make_session(
+            directory / FILE_NAME,
+            threads=threads,
+            device=placement.device,
+            device_id=placement.device_id,
+            arena_limit_bytes=placement.arena_limit(manifest, weights, num_rows, max_model_len),
+        )
+        dtype = kv_dtype(manifest.precision)
+        self.kv_cache: KVCache
+        if kv_cache is not None:
+            self.kv_cache = kv_cache
+        elif placement.device is Device.CPU:
+            self.kv_cache = HostKVCache(self.dims, num_rows, max_model_len, dtype)
+        else:
+            self.kv_cache = DeviceKVCache(
+                self.dims, num_rows, max_model_len, dtype, directory, placement
+            )
         self._text_embeddings: Floats = np.load(directory / TEXT_EMBEDDINGS, mmap_mode="r")
         self._code_embeddings: Floats = np.load(directory / CODE_EMBEDDINGS, mmap_mode="r")
-        self._session = make_session(directory / FILE_NAME, threads=threads, on_gpu=on_gpu)
         # At once, though most servers never refine: a later export removes the file.
         self._text_head = make_session(directory / TEXT_HEAD, threads=threads, spinning=False)
         self._embeds = np.zeros((num_rows, 1, self.dims.hidden_size), dtype=np.float32)
@@ -58,19 +94,41 @@ class ModelRunner:
         self._logits = np.zeros((num_rows, width), dtype=np.float32)
         self._hidden = np.zeros((num_rows, self.dims.hidden_size), dtype=np.float32)
         self._bindings: dict[int, ort.IOBinding] = {}
+        self.may_cut_prompts = not exact_batching
+        if exact_batching and placement.device is Device.CPU:
+            self._see_what_keeps_bits()
 
-    def prefill(self, slot: int, embeds: Floats) -> tuple[Floats, Floats]:
-        """Run a whole prompt alone and fill its slot.
+    def _see_what_keeps_bits(self) -> None:
+        """Try whether an odd row and a piece of a prompt get the bits that they get in company.
+
+        Which kernels there are, and how they round, depends on the processor and on the graph.
+        """
+        embeds = np.random.default_rng(0).standard_normal(
+            (_TRIED_POSITIONS, self.dims.hidden_size), dtype=np.float32
+        )
+        whole, end = self.prefill(0, embeds), _ODD_PIECE
+        self.prefill(1, embeds[:end])
+        self.may_cut_prompts = _are_same(whole, self.prefill(1, embeds[end:], end))
+        num_cached = np.full(2, len(embeds), dtype=np.int32)
+        logits, hidden = self.decode(embeds[:2], num_cached)
+        in_company = logits[:1].copy(), hidden[:1].copy()
+        self._row_multiple = 1
+        if not _are_same(in_company, self.decode(embeds[:1], num_cached[:1])):
+            self._row_multiple = 2
+
+    def prefill(self, slot: int, embeds: Floats, start: int = 0) -> tuple[Floats, Floats]:
+        """Run a prompt, or a piece of one, alone, and fill its slot.
 
         Args:
-            slot: The KV slot to write, from its first position on.
+            slot: The KV slot to write.
             embeds: (T, hidden) float32, see `embed_prompt`.
+            start: Positions of the prompt that the slot holds already.
 
         Returns:
             Code logits (1, num_vq, V) and hidden state (1, hidden) of the last position; new
             arrays.
         """
-        num_positions = len(embeds)
+        num_positions = start + len(embeds)
         embeds = embeds[None]
         last = np.asarray([num_positions - 1], dtype=np.int32)
         total = np.asarray(num_positions, dtype=np.int32)
@@ -85,12 +143,15 @@ class ModelRunner:
         self._run(binding)
         return logits.reshape(1, self.dims.num_vq, -1), hidden
 
-    def decode(self, embeds: Floats, num_cached: npt.NDArray[np.int32]) -> tuple[Floats, Floats]:
+    def decode(
+        self, embeds: Floats, num_cached: npt.NDArray[np.int32], num_cached_behind: int = 0
+    ) -> tuple[Floats, Floats]:
         """Run one step of the sequences in the first B slots.
 
         Args:
             embeds: (B, hidden) float32, of the tokens drawn by the step before.
             num_cached: (B,) int32, positions that each slot holds so far.
+            num_cached_behind: What the slot behind these holds, which a padding row may not touch.
 
         Returns:
             Code logits (B, num_vq, V) and hidden states (B, hidden); views that the next step
@@ -100,10 +161,13 @@ class ModelRunner:
         num_rows = self._padded(num_seqs)
         self._embeds[:num_seqs, 0] = embeds
         self._seqlens[:num_seqs] = num_cached
-        self._seqlens[num_seqs:num_rows] = 0  # a padding row attends to nothing but itself
-        self._total[...] = num_cached.max() + 1
+        # A padding row writes one position, which whoever owns the slot will write over.
+        self._seqlens[num_seqs:num_rows] = num_cached_behind
+        self._total[...] = self._seqlens[:num_rows].max() + 1
         if num_rows not in self._bindings:
             self._bindings[num_rows] = self._decode_binding(num_rows)
+        elif not self.kv_cache.is_on_host:
+            self._bind_step(self._bindings[num_rows], num_rows)
         self._run(self._bindings[num_rows])
         logits = self._logits[:num_seqs].reshape(num_seqs, self.dims.num_vq, -1)
         return logits, self._hidden[:num_seqs]
@@ -145,25 +209,32 @@ class ModelRunner:
 
     def _decode_binding(self, num_rows: int) -> ort.IOBinding:
         binding = self._session.io_binding()
-        _bind(binding.bind_input, "inputs_embeds", self._embeds[:num_rows])
-        _bind(binding.bind_input, "seqlens_k", self._seqlens[:num_rows])
-        _bind(binding.bind_input, "total_sequence_length", self._total)
+        self._bind_step(binding, num_rows)
         _bind(binding.bind_output, "logits", self._logits[:num_rows])
         _bind(binding.bind_output, "hidden", self._hidden[:num_rows])
         self._bind_slots(binding, 0, num_rows)
         return binding
 
+    def _bind_step(self, binding: ort.IOBinding, num_rows: int) -> None:
+        _bind(binding.bind_input, "inputs_embeds", self._embeds[:num_rows])
+        _bind(binding.bind_input, "seqlens_k", self._seqlens[:num_rows])
+        _bind(binding.bind_input, "total_sequence_length", self._total)
+
     def _bind_slots(self, binding: ort.IOBinding, start: int, stop: int) -> None:
-        for name, buffer in self.kv_cache.buffers.items():
+        for name, view in self.kv_cache.views(start, stop):
             # Past and present are the same memory: attention appends to it in place.
-            _bind(binding.bind_input, f"past_key_values.{name}", buffer[start:stop])
-            _bind(binding.bind_output, f"present.{name}", buffer[start:stop])
+            bind(binding.bind_input, f"past_key_values.{name}", view)
+            bind(binding.bind_output, f"present.{name}", view)
 
     def _run(self, binding: ort.IOBinding) -> None:
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
             raise GenerationError(f"ONNX Runtime failed: {error}") from error
+
+
+def _are_same(outputs: tuple[Floats, Floats], others: tuple[Floats, Floats]) -> bool:
+    return all(a.tobytes() == b.tobytes() for a, b in zip(outputs, others, strict=True))
 
 
 def _bind(bind: object, name: str, array: npt.NDArray[np.generic]) -> None:

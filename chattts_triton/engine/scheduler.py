@@ -19,7 +19,8 @@ class Scheduler:
     is larger, times `PRIORITY_STEP`: nobody starves.
 
     `waiting` is in the order of service. `running[i]` owns KV slot i, so the batch is always the
-    prefix of used slots.
+    prefix of used slots. A prompt that is run piece by piece has the last slot, and there is only
+    one at a time.
     """
 
     def __init__(self, max_num_seqs: int, max_waiting: int) -> None:
@@ -74,28 +75,40 @@ class Scheduler:
             )
 
     def schedule(self) -> Sequence | None:
-        """Give the first sequence of the queue the next slot, if there is one.
+        """The sequence whose prompt is to be run: one that has begun, else the first that waits.
 
-        One a step: a prefill holds every running sequence up, so it never meets a second one.
+        That one gets the next slot, if there is one. One a step: a prefill holds every running
+        sequence up, so it never meets a second one.
         """
+        if self.prefilling:
+            return self.prefilling
         if not self.waiting or len(self.running) == self._max_num_seqs:
             return None
         sequence = self.waiting.pop(0)
         self.running.append(sequence)
         return sequence
 
-    def remove(self, slot: int) -> int | None:
+    @property
+    def prefilling(self) -> Sequence | None:
+        """The sequence that has a slot, but not yet its whole prompt in it."""
+        return self.running[-1] if self.running and not self.running[-1].is_prefilled else None
+
+    def remove(self, slot: int) -> list[tuple[int, int]]:
         """Free a slot; the last running sequence moves into it.
 
+        A sequence in prefill stays behind those that decode: the last of these moves, then it.
+
         Returns:
-            The slot that the mover came from, or None if none had to move.
+            From which slot to which, in this order; nothing if none has to move.
         """
-        mover = self.running.pop()
-        last = len(self.running)
-        if slot == last:
-            return None
-        self.running[slot] = mover
-        return last
+        last = len(self.running) - 1
+        movers = [last - 1, last] if self.prefilling else [last]
+        targets = [slot, *movers]
+        moves = [(a, b) for a, b in zip(movers, targets, strict=False) if a > slot]
+        for source, target in moves:
+            self.running[target] = self.running[source]
+        self.running.pop()
+        return moves
 
     def has(self, request_id: str) -> bool:
         """Whether a sequence of that request waits or runs."""

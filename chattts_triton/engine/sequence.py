@@ -99,6 +99,7 @@ class Sequence:
         self.place = (0, 0)  # in the waiting queue; the scheduler's own
         self.arrival_s = time.monotonic()
         self.first_step_s: float | None = None
+        self.num_prefilled = 0  # positions of the prompt that the KV slot holds; the engine's own
         self.finish_reason: FinishReason | None = None
         self.error: ChatTTSError | None = None
         self._on_finished = on_finished
@@ -119,10 +120,15 @@ class Sequence:
         return len(self._tokens)
 
     @property
+    def is_prefilled(self) -> bool:
+        """Whether the KV slot holds the whole prompt."""
+        return self.num_prefilled == self.num_prompt_tokens
+
+    @property
     def num_cached(self) -> int:
-        """Positions in the KV slot that the next decode step builds on."""
+        """Positions in the KV slot that the next pass builds on."""
         # The newest tokens are only embedded, and so cached, by the step that follows them.
-        return self.num_prompt_tokens + max(self.num_steps - 1, 0)
+        return self.num_prefilled + max(self.num_steps - 1, 0)
 
     @property
     def last_tokens(self) -> npt.NDArray[np.int64]:

@@ -39,6 +39,11 @@ class SharedScheduler:
         return self._scheduler.running
 
     @property
+    def prefilling(self) -> Sequence | None:
+        """The last of `running`, if only a part of its prompt has been run."""
+        return self._scheduler.prefilling
+
+    @property
     def num_waiting(self) -> int:
         """Sequences without a slot."""
         return len(self._scheduler.waiting)
@@ -141,12 +146,12 @@ class SharedScheduler:
                 self._aborted.clear()
 
     def schedule(self) -> Sequence | None:
-        """Give the first sequence of the queue the next slot, if there is one."""
+        """The sequence whose prompt is to be run next, with a slot, if there is one."""
         with self._changed:
             return self._scheduler.schedule()
 
-    def remove(self, slot: int) -> int | None:
-        """Free a slot; gives the slot whose sequence moved into it, if one did."""
+    def remove(self, slot: int) -> list[tuple[int, int]]:
+        """Free a slot; tells which sequences move, from which slot to which."""
         with self._changed:
             return self._scheduler.remove(slot)
 

@@ -14,12 +14,14 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from chattts_triton.errors import ModelLoadError
 from chattts_triton.export.checkpoint import EMBED, GPT, Array, Checkpoint, TensorFile
 from chattts_triton.export.graph import MICROSOFT, GraphBuilder
 from chattts_triton.export.quantize import quantize_blocks
 from chattts_triton.manifest import Dims
 
-INT8_BLOCK_SIZE = 128
+# With 128, 8-bit kernels round an odd row in another way than a pair of rows.
+INT8_BLOCK_SIZE = 64
 _INT8_ACTIVATIONS = 4  # MatMulNBits accuracy_level: the products are int8 x int8
 
 
@@ -33,7 +35,9 @@ def build_gpt_graph(checkpoint: Checkpoint, precision: str) -> onnx.ModelProto:
 
     Args:
         checkpoint: Where the weights come from.
-        precision: `fp32`, or `int8` for 8-bit weights in blocks of 128 input channels.
+        precision: `fp32`; `int8` for 8-bit weights in blocks of 64 input channels; `fp16` for
+            weights, activations, keys and values of 16 bits, the other inputs and outputs being
+            float32 as ever.
 
     Raises:
         ModelLoadError: A tensor is missing or has another shape than the config says.
@@ -77,12 +81,18 @@ class _GptGraph:
     embed: TensorFile
     precision: str
 
+    @property
+    def kv_type(self) -> int:
+        """Element type of keys and values."""
+        is_half = self.precision == "fp16"
+        return int(TensorProto.FLOAT16 if is_half else TensorProto.FLOAT)
+
     def build(self) -> onnx.ModelProto:
         self.graph = GraphBuilder("gpt")
         # Checkpoints saved from a causal language model carry this prefix, plain ones do not.
         self.prefix = "model." if "model.norm.weight" in self.gpt.names() else ""
         self._declare_inputs()
-        residual = "inputs_embeds"
+        residual = self._narrowed("inputs_embeds")
         normed = self.graph.node(
             "SimplifiedLayerNormalization",
             [residual, self._norm("layers.0.input_layernorm")],
@@ -108,33 +118,62 @@ class _GptGraph:
         graph.input("total_sequence_length", TensorProto.INT32, [])
         for layer in range(dims.num_hidden_layers):
             for kind in ("key", "value"):
-                graph.input(
-                    f"past_key_values.{layer}.{kind}", TensorProto.FLOAT, self._kv_shape("past")
-                )
+                graph.input(f"past_key_values.{layer}.{kind}", self.kv_type, self._kv_shape("past"))
         cos, sin = rotary_tables(dims)
-        graph.constant("cos_cache", cos)
-        graph.constant("sin_cache", sin)
+        self._constant("cos_cache", cos)
+        self._constant("sin_cache", sin)
 
     def _declare_outputs(self, normed: str) -> None:
         dims, graph = self.dims, self.graph
         last = graph.constant("last_position", np.asarray(-1, dtype=np.int64))
-        graph.node("Gather", [normed, last], output="hidden", axis=1)
+        hidden = self._widened_to("hidden")
+        graph.node("Gather", [normed, last], output=hidden, axis=1)
+        self._widen(hidden, "hidden")
         heads = [
             self.embed.read_weight_norm(
                 f"head_code.{i}", (dims.num_audio_tokens, dims.hidden_size)
             ).T
             for i in range(dims.num_vq)
         ]
-        self._linear("hidden", "head_code", np.concatenate(heads, axis=1), output="logits")
+        logits = self._widened_to("logits")
+        self._linear(hidden, "head_code", np.concatenate(heads, axis=1), output=logits)
+        self._widen(logits, "logits")
         graph.output(
             "logits", TensorProto.FLOAT, ["batch_size", dims.num_vq * dims.num_audio_tokens]
         )
         graph.output("hidden", TensorProto.FLOAT, ["batch_size", dims.hidden_size])
         for layer in range(dims.num_hidden_layers):
             for kind in ("key", "value"):
-                graph.output(
-                    f"present.{layer}.{kind}", TensorProto.FLOAT, self._kv_shape("present")
-                )
+                graph.output(f"present.{layer}.{kind}", self.kv_type, self._kv_shape("present"))
+
+    def _narrowed(self, name: str) -> str:
+        """A float32 value as the layers take it."""
+        if self.precision != "fp16":
+            return name
+        return self.graph.node("Cast", [name], output=f"{name}_16", to=TensorProto.FLOAT16)
+
+    def _widened_to(self, output: str) -> str:
+        """What the layers give for a float32 output is called."""
+        return f"{output}_16" if self.precision == "fp16" else output
+
+    def _widen(self, name: str, output: str) -> None:
+        if name != output:
+            self.graph.node("Cast", [name], output=output, to=TensorProto.FLOAT)
+
+    def _constant(self, name: str, value: Array) -> str:
+        """A weight in the type that the layers compute in.
+
+        Raises:
+            ModelLoadError: 16 bits cannot hold it.
+        """
+        if self.precision != "fp16":
+            return self.graph.constant(name, value)
+        if np.abs(value).max() > np.finfo(np.float16).max:
+            raise ModelLoadError(
+                f"tensor {name}: holds {np.abs(value).max():.3g}, which fp16 cannot; export it as "
+                "fp32 or int8"
+            )
+        return self.graph.constant(name, value.astype(np.float16))
 
     def _kv_shape(self, which: str) -> list[int | str]:
         dims = self.dims
@@ -190,15 +229,15 @@ class _GptGraph:
 
     def _norm(self, name: str) -> str:
         weight = self.gpt.read(f"{self.prefix}{name}.weight", (self.dims.hidden_size,))
-        return self.graph.constant(f"{name}.weight", weight)
+        return self._constant(f"{name}.weight", weight)
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> Array:
         """A linear layer's weight as (in, out)."""
         return self.gpt.read(f"{self.prefix}{name}.weight", shape).T
 
     def _linear(self, x: str, name: str, weight: Array, output: str | None = None) -> str:
-        if self.precision == "fp32":
-            return self.graph.node("MatMul", [x, self.graph.constant(name, weight)], output=output)
+        if self.precision != "int8":
+            return self.graph.node("MatMul", [x, self._constant(name, weight)], output=output)
         packed, scales = quantize_blocks(weight, INT8_BLOCK_SIZE)
         return self.graph.node(
             "MatMulNBits",

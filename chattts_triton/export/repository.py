@@ -17,9 +17,10 @@ import numpy as np
 import pybase16384
 from tqdm import tqdm
 
-from chattts_triton import __version__
+from chattts_triton import __version__, ort
 from chattts_triton.constants import MAX_SPEED, MIN_SPEED
-from chattts_triton.engine import model_runner
+from chattts_triton.engine import kv_cache, model_runner
+from chattts_triton.engine.placement import CUDA_PRECISIONS
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
 from chattts_triton.export.checkpoint import FILES, TOKENIZER, VOICES, Checkpoint
 from chattts_triton.export.dvae_graph import build_dvae_encoder_graph
@@ -29,6 +30,7 @@ from chattts_triton.export.gpt_graph import (
     read_embeddings,
 )
 from chattts_triton.export.graph import OPSET, external_data_files, save
+from chattts_triton.export.kv_move_graph import build_kv_move_graph
 from chattts_triton.export.names import CONFIG_FILE, check_not_taken, named_config
 from chattts_triton.export.upstream import SPK_STAT, homophones_map, read_spk_stat
 from chattts_triton.export.waveform_graph import build_waveform_graph
@@ -36,6 +38,7 @@ from chattts_triton.manifest import (
     DEFAULT_ENSEMBLE,
     DEFAULT_NAME,
     MEMBERS,
+    PRECISIONS,
     PYTHON_MODELS,
     STREAM_NAME,
     VERSION_DIRECTORY,
@@ -55,7 +58,6 @@ from chattts_triton.voices import book_file, sample_encoder
 from chattts_triton.voices.book import VoiceBook
 from chattts_triton.voices.speaker import STATISTICS_FILE, SpeakerStatistics
 
-PRECISIONS = ("fp32", "int8")
 _OPTIONAL_FILES = (SPK_STAT, VOICES)  # of a checkpoint
 _OURSELVES = "chattts-triton"
 _SPECIAL_TOKENS = (
@@ -63,7 +65,7 @@ _SPECIAL_TOKENS = (
     *("[uv_break]", "[v_break]", "[lbreak]", "[llbreak]", "[laugh]", "[break_0]"),
     *(f"[speed_{speed}]" for speed in range(MIN_SPEED, MAX_SPEED + 1)),
 )
-_VERSIONED_PACKAGES = ("ChatTTS", "numpy", "onnx", "onnxruntime", "torch")
+_VERSIONED_PACKAGES = ("ChatTTS", "numpy", "onnx", "torch")
 
 
 # What the operator changes while the models serve: put there once, and never written again.
@@ -204,6 +206,14 @@ def _write_all(checkpoint: Checkpoint, precision: str, directories: dict[str, Pa
             ),
         ),
     ]
+    if precision in CUDA_PRECISIONS:
+        directory = directories["gpt"]
+        steps.append(
+            (
+                "moves",
+                lambda: save(build_kv_move_graph(checkpoint.dims), directory / kv_cache.MOVE_GRAPH),
+            )
+        )
     with tqdm(steps, desc="export", unit="part") as bar:
         for name, write in bar:
             bar.set_postfix_str(name)
@@ -277,6 +287,7 @@ def _describe(
         versions={
             _OURSELVES: __version__,
             **{package: metadata.version(package) for package in _VERSIONED_PACKAGES},
+            "onnxruntime": ort.VERSION,
         },
         opset=OPSET,
         name=name,

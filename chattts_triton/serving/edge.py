@@ -23,6 +23,7 @@ from chattts_triton.manifest import (
     Manifest,
     load_manifest,
 )
+from chattts_triton.ort import choose_device
 from chattts_triton.tensors import ModelSpec
 
 LOGGER = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ class ModelArgs:
         # stub cannot open a path that holds a character outside ASCII.
         self.directory = Path(args["model_repository"])
         self.repository = self.directory.parent
-        self.on_gpu = args["model_instance_kind"] == "GPU"
+        is_on_gpu = args["model_instance_kind"] == "GPU"
+        self.device = choose_device(wants_cuda=is_on_gpu)
+        self.device_id = int(args["model_instance_device_id"]) if is_on_gpu else 0
         config = json.loads(args["model_config"])
         parameters = config.get("parameters", {})
         self.parameters = {name: value["string_value"] for name, value in parameters.items()}

@@ -14,6 +14,7 @@ from chattts_triton import __version__
 from chattts_triton.config import MAX_MODEL_LEN, EngineConfig, num_threads, read_config
 from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
+from chattts_triton.engine.placement import Placement, place_gpt
 from chattts_triton.engine.sampler import use_one_torch_thread
 from chattts_triton.engine.sequence import Deadline, Sequence, Stage
 from chattts_triton.errors import InvalidRequestError, ModelLoadError, fresh
@@ -58,6 +59,7 @@ class GptModel:
         self._dims = manifest.dims
         self._config = config = read_config(EngineConfig, args.parameters)
         use_one_torch_thread()  # sampling is too small to share, and the cores are the session's
+        wanted = Placement(args.device, args.device_id, config.device_memory_mb * 1_000_000)
         runner = ModelRunner(
             manifest,
             directory,
@@ -65,7 +67,7 @@ class GptModel:
             max_model_len=min(MAX_MODEL_LEN, manifest.dims.max_position_embeddings),
             threads=num_threads(config.threads),
             exact_batching=config.exact_batching,
-            on_gpu=args.on_gpu,
+            placement=place_gpt(manifest.precision, wanted),
         )
         self._engine = Engine(runner, make_samplers(manifest, config.max_num_seqs), config)
         tokenizer = manifest.member_directory(args.repository, "preprocess") / TOKENIZER_FILE

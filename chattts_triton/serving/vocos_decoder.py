@@ -45,7 +45,9 @@ class VocosDecoderModel:
     def __init__(self, args: ModelArgs) -> None:
         manifest, directory = args.load_manifest()
         threads = num_threads(read_config(VocoderConfig, args.parameters).threads, share=0.5)
-        self._decoder = WaveformDecoder(directory, threads=threads, on_gpu=args.on_gpu)
+        self._decoder = WaveformDecoder(
+            directory, threads=threads, device=args.device, device_id=args.device_id
+        )
         self._hidden_size = manifest.dims.hidden_size
         # The first call pays for memory and thread start-up; no request should.
         self._decoder.decode(np.zeros((8, self._hidden_size), dtype=np.float32))

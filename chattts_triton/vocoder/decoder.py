@@ -9,18 +9,24 @@ import numpy.typing as npt
 
 from chattts_triton.constants import num_audio_samples
 from chattts_triton.errors import GenerationError
-from chattts_triton.ort import make_session
+from chattts_triton.ort import Device, make_session
 
 FILE_NAME = "waveform.onnx"
 
 
 class WaveformDecoder:
-    """One waveform graph; `decode` may be called from any thread."""
+    """One waveform graph, in float32 on every device; `decode` may be called from any thread."""
 
-    def __init__(self, directory: Path, *, threads: int, on_gpu: bool = False) -> None:
+    def __init__(
+        self, directory: Path, *, threads: int, device: Device = Device.CPU, device_id: int = 0
+    ) -> None:
         # The engine's threads spin for their next step; these would only take cores from them.
         self._session = make_session(
-            directory / FILE_NAME, threads=threads, on_gpu=on_gpu, spinning=False
+            directory / FILE_NAME,
+            threads=threads,
+            device=device,
+            device_id=device_id,
+            spinning=False,
         )
 
     def decode(self, hiddens: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -32,6 +32,7 @@ DIMS = Dims(
     rms_norm_eps=1e-6,
 )
 UNWRITTEN = -1.0
+PADDING = -2.0  # what a row without a sequence writes
 
 
 class FakeKVCache:
@@ -41,12 +42,17 @@ class FakeKVCache:
 
     def __init__(self, num_slots: int):
         self.fed = np.full((num_slots, self.max_len), UNWRITTEN, dtype=np.float32)
+        self.num_rests = 0
 
     def move(self, source: int, target: int, num_positions: int) -> None:
         assert num_positions > 0
         self.fed[target] = UNWRITTEN
         self.fed[target, :num_positions] = self.fed[source, :num_positions]
         self.fed[source] = UNWRITTEN
+
+    def give_back(self) -> None:
+        self.fed[:] = UNWRITTEN
+        self.num_rests += 1
 
 
 @dataclass
@@ -69,6 +75,8 @@ class FakeModelRunner:
     max_batch_size: int = 1 << 30
     failure: Callable[[], Exception] = lambda: GenerationError("out of memory")
     batch_sizes: list[int] = field(default_factory=list)
+    passes: list[tuple[str, int]] = field(default_factory=list)  # what was run, and its size
+    may_cut_prompts: bool = True
     on_decode: Callable[[], None] = lambda: None  # called before a decode call does anything
 
     def __post_init__(self) -> None:
@@ -83,12 +91,15 @@ class FakeModelRunner:
     def embed_text(self, text_ids):
         return np.repeat(text_ids[:, None], 8, axis=1).astype(np.float32)
 
-    def prefill(self, slot, embeds):
+    def prefill(self, slot, embeds, start=0):
         if int(embeds[0, 0]) in self.failing_prompts:
             raise self.failure()
-        self.kv_cache.fed[slot] = UNWRITTEN
-        self.kv_cache.fed[slot, : len(embeds)] = embeds[:, 0]
-        return self._logits(slot, len(embeds))[None], np.full((1, 8), embeds[0, 0], np.float32)
+        if start == 0:
+            self.kv_cache.fed[slot] = UNWRITTEN
+        end = start + len(embeds)
+        self.kv_cache.fed[slot, start:end] = embeds[:, 0]
+        self.passes.append(("prefill", len(embeds)))
+        return self._logits(slot, end)[None], np.full((1, 8), embeds[0, 0], np.float32)
 
     def text_logits(self, hiddens):
         """The only likely id is the prompt's own, so text goes on until its cap."""
@@ -97,11 +108,14 @@ class FakeModelRunner:
             row[0, int(hidden[0])] = 30.0
         return logits
 
-    def decode(self, embeds, num_cached):
+    def decode(self, embeds, num_cached, num_cached_behind=0):
         self.on_decode()
         fed, num_seqs = self.kv_cache.fed, len(embeds)
         fed[np.arange(num_seqs), num_cached] = embeds[:, 0]
+        if num_seqs < self.num_slots:
+            fed[num_seqs, num_cached_behind] = PADDING  # as the real one does to an even number
         self.batch_sizes.append(num_seqs)
+        self.passes.append(("decode", num_seqs))
         if len(self.batch_sizes) - 1 in self.failing_calls or num_seqs > self.max_batch_size:
             raise self.failure()
         logits = [self._logits(slot, int(n) + 1) for slot, n in enumerate(num_cached)]
@@ -109,14 +123,14 @@ class FakeModelRunner:
 
     def _logits(self, slot: int, num_positions: int):
         fed = self.kv_cache.fed[slot, :num_positions]
-        assert (fed != UNWRITTEN).all(), f"slot {slot} has a hole in its {num_positions} positions"
+        assert (fed >= 0).all(), f"slot {slot} has a hole in its {num_positions} positions"
         prompt = int(fed[0])
         if prompt in self.broken_prompts:
             return np.full((4, 12), np.nan, dtype=np.float32)
         random = np.random.default_rng(zlib.crc32(fed.tobytes()))
         logits = random.standard_normal((4, 12), dtype=np.float32)
         logits[:, DIMS.eos_code] = -30.0
-        if prompt != self.NEVER and num_positions > prompt:
+        if prompt != self.NEVER and num_positions > prompt:  # of a longer prompt sooner
             logits[:, DIMS.eos_code] = 60.0
         return logits
 
@@ -162,11 +176,12 @@ def make_sequence(
     deadline: Deadline | None = None,
     stage: Stage = Stage.CODE,
     priority: int = DEFAULT_PRIORITY,
+    prompt_length: int = 1,
 ) -> Sequence:
-    """A one-id prompt that ends after `num_steps` steps and then joins `finished`."""
+    """A prompt of one id that ends after about `num_steps` steps and then joins `finished`."""
     return Sequence(
         request_id,
-        np.asarray([num_steps], dtype=np.int32),
+        np.full(prompt_length, num_steps, dtype=np.int32),
         np.zeros(8, dtype=np.float32),
         SamplingParams(seed=seed, max_new_codes=cap),
         finished.append,

@@ -24,8 +24,8 @@ class LateFailingRunner(ModelRunner):
     failing_calls: tuple[int, ...] = ()
     num_calls = 0
 
-    def decode(self, embeds, num_cached):
-        outputs = super().decode(embeds, num_cached)
+    def decode(self, *arguments):
+        outputs = super().decode(*arguments)
         self.num_calls += 1
         if self.num_calls - 1 in self.failing_calls:
             raise GenerationError("out of memory")

@@ -14,6 +14,7 @@ from pipeline import Pipeline, Utterance
 
 from chattts_triton.engine.sequence import Sequence, Stage
 from chattts_triton.export.repository import export
+from chattts_triton.manifest import PRECISIONS
 from chattts_triton.serving.utterance import _REFINEMENT
 from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
 
@@ -72,7 +73,7 @@ def mean_batch_size(pipeline: Pipeline) -> float:
     return since.num_sequence_steps / since.num_steps
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_twenty_schedules_give_the_same_bits_as_each_request_alone(tiny_repositories, precision):
     """B-34, B-53: and the engine really batches meanwhile."""
     pipeline = Pipeline(tiny_repositories[precision])
@@ -90,7 +91,7 @@ def test_twenty_schedules_give_the_same_bits_as_each_request_alone(tiny_reposito
     pipeline.close()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_full_weights_give_the_same_bits_as_each_request_alone(
     full_checkpoint, tmp_path, precision
 ):
@@ -131,7 +132,7 @@ def refinement_of(pipeline: Pipeline, repository: Path) -> Callable[[str, int], 
     return submit
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_b_46_a_refinement_is_the_same_alone_and_beside_another_and_codes(
     tiny_repositories, precision
 ):
