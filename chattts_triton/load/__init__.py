@@ -1,0 +1,1 @@
+"""Load on a server, and what its callers would have noticed of it."""
