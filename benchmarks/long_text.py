@@ -18,12 +18,10 @@ from datetime import UTC, datetime
 import numpy as np
 import tritonclient.grpc as grpcclient
 from machine import describe_machine
-from steps import CHECKPOINT, RESULTS, ROOT
+from prepared import RESULTS, prepare
 from tqdm import tqdm
 
 from chattts_client import ChatTTSClient
-from chattts_triton.export.repository import export, is_export_of
-from chattts_triton.export.standin import write_standin
 from chattts_triton.server.background_server import serve_in_background
 from chattts_triton.serving.preprocess import segment_seed
 
@@ -61,11 +59,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=("fp32", "int8"), default="int8")
     args = parser.parse_args()
     rounds, precision = args.rounds, args.precision
-    if not CHECKPOINT.is_dir():
-        write_standin("full", CHECKPOINT)
-    repository = ROOT / "build" / f"bench-{precision}"
-    if not is_export_of(repository, CHECKPOINT, precision):
-        export(CHECKPOINT, repository, precision)
+    repository = prepare(precision).repository
     text = "".join(SENTENCES)
     together, apart, audio_s = [], [], []
     with serve_in_background(repository) as server, ChatTTSClient(server.grpc) as client:

@@ -2,7 +2,7 @@
 
 Measures steps per second alone and at 8 sequences (both sides include their prefill), the engine's
 decode step against the bare session call, and the memory of all server processes at 8 sequences.
-Usage: python benchmarks/steps.py [--rounds N] [--steps N] [--precision fp32|int8]
+Usage: python benchmarks/steps.py [--rounds N] [--steps N] [--precision fp32|int8] [--fast]
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import json
 import logging
 import statistics
 import sys
-import threading
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 from machine import describe_machine
+from memory import PeakMemory
+from prepared import RESULTS, ROOT, prepare
 from tqdm import tqdm
 
 from chattts_client import ChatTTSClient
@@ -34,25 +35,43 @@ from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.sampler import use_one_torch_thread
 from chattts_triton.engine.sequence import DEFAULT_PRIORITY, FinishReason, Sequence
-from chattts_triton.export.repository import export, is_export_of
-from chattts_triton.export.standin import write_standin
 from chattts_triton.export.upstream import load_upstream_chat
 from chattts_triton.manifest import load_manifest
 from chattts_triton.server.background_server import serve_in_background
 from chattts_triton.serving.preprocess import PreprocessModel
 from chattts_triton.serving.prompt_reader import PromptReader
 
-ROOT = Path(__file__).parents[1]
-CHECKPOINT = ROOT / "checkpoints" / "standin-full"
-RESULTS = ROOT / "benchmarks" / "results"
 TEXT = "四川美食确实以辣闻名，但也有不辣的选择。"
 NUM_SEQS = 8
+
+
+@dataclass
+class Times:
+    """Of each round: seconds of all steps on either side, of a decode step, of a session call."""
+
+    upstream: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    step: list[float] = field(default_factory=list)
+    session: list[float] = field(default_factory=list)
+
+    @property
+    def steps_ratio(self) -> float:
+        """Upstream's seconds over ours.
+
+        Pair by pair, so that a machine whose speed drifts does not tilt the ratio.
+        """
+        return median([u / o for u, o in zip(self.upstream, self.ours, strict=True)])
+
+    @property
+    def step_over_session(self) -> float:
+        """What the engine adds to the call of the session, pair by pair too."""
+        return median([a / b for a, b in zip(self.step, self.session, strict=True)])
 
 
 class EngineSide:
     """Our engine, stepped by hand so that every step can be timed."""
 
-    def __init__(self, repository: Path, steps: int) -> None:
+    def __init__(self, repository: Path, steps: int, *, exact_batching: bool = True) -> None:
         manifest = load_manifest(repository)
         self.preprocess = PreprocessModel(
             manifest.member_directory(repository, "preprocess"), manifest.special_ids
@@ -63,7 +82,7 @@ class EngineSide:
             max_num_seqs=NUM_SEQS,
             max_model_len=MAX_MODEL_LEN,
             threads=num_threads(0),
-            exact_batching=True,
+            exact_batching=exact_batching,
         )
         self.manifest = manifest
         self.samplers = make_samplers(manifest, NUM_SEQS)
@@ -74,7 +93,7 @@ class EngineSide:
         """Seconds for all steps, prefill included, and seconds of each full-batch decode step."""
         engine = Engine(self.runner, self.samplers, EngineConfig(max_num_seqs=NUM_SEQS))
         finished: list[Sequence] = []
-        engine.add_request([self._sequence(seed, finished) for seed in self.seeds[:num_seqs]])
+        engine.add_request([self.sequence(seed, finished) for seed in self.seeds[:num_seqs]])
         began_s, step_times = time.perf_counter(), []
         while len(finished) < num_seqs:
             is_full = engine.num_running == num_seqs
@@ -88,7 +107,7 @@ class EngineSide:
 
     def session_times(self, num_seqs: int) -> list[float]:
         """Seconds of the bare session call over the same positions as the steps of `run`."""
-        prompt = self._sequence(0, []).num_prompt_tokens
+        prompt = self.sequence(0, []).num_prompt_tokens
         embeds = np.zeros((num_seqs, self.runner.dims.hidden_size), dtype=np.float32)
         self.runner.decode(embeds, np.full(num_seqs, prompt, dtype=np.int32))
         binding = self.runner._bindings[self.runner._padded(num_seqs)]
@@ -108,7 +127,7 @@ class EngineSide:
         for start in itertools.count(0, NUM_SEQS):
             finished: list[Sequence] = []
             engine.add_request(
-                [self._sequence(seed, finished) for seed in range(start, start + NUM_SEQS)]
+                [self.sequence(seed, finished) for seed in range(start, start + NUM_SEQS)]
             )
             while engine.num_running or engine.num_waiting:
                 engine.step()
@@ -117,7 +136,8 @@ class EngineSide:
                 return seeds[:NUM_SEQS]
         raise AssertionError
 
-    def _sequence(self, seed: int, finished: list[Sequence]) -> Sequence:
+    def sequence(self, seed: int, finished: list[Sequence]) -> Sequence:
+        """A new one of the text; it joins `finished` when it has ended."""
         inputs = {
             "TEXT": np.asarray([[TEXT.encode()]], dtype=np.object_),
             "SEED": np.asarray([[seed]], dtype=np.int64),
@@ -151,75 +171,72 @@ def run_upstream(chat: Any, num_seqs: int, steps: int) -> float:
 
 def peak_memory_mb(repository: Path) -> float:
     """PSS summed over serve, tritonserver and its stubs while 8 sequences run."""
-    with serve_in_background(repository, arguments=[f"--max-num-seqs={NUM_SEQS}"]) as server:
-        peak = [0.0]
-        is_over = threading.Event()
-
-        def watch() -> None:
-            root = psutil.Process(server.process.pid)
-            while not is_over.wait(0.2):
-                processes = [root, *root.children(recursive=True)]
-                peak[0] = max(peak[0], sum(p.memory_full_info().pss for p in processes) / 1e6)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        with ChatTTSClient(server.grpc) as client:
-            audios = client.synthesize_batch([TEXT] * NUM_SEQS, seed=list(range(NUM_SEQS)))
-        is_over.set()
-        watcher.join()
-        seconds = sum(audio.duration_s for audio in audios)
-        logging.getLogger(__name__).info("memory run made %.1f s of audio", seconds)
-        return peak[0]
+    with (
+        serve_in_background(repository, arguments=[f"--max-num-seqs={NUM_SEQS}"]) as server,
+        ChatTTSClient(server.grpc) as client,
+        PeakMemory(server.process.pid) as memory,
+    ):
+        audios = client.synthesize_batch([TEXT] * NUM_SEQS, seed=list(range(NUM_SEQS)))
+    seconds = sum(audio.duration_s for audio in audios)
+    logging.getLogger(__name__).info("memory run made %.1f s of audio", seconds)
+    return memory.peak_mb
 
 
 def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def measure(rounds: int, steps: int, precision: str) -> dict[str, Any]:
-    if not CHECKPOINT.is_dir():
-        write_standin("full", CHECKPOINT)
-    repository = ROOT / "build" / f"bench-{precision}"
-    if not is_export_of(repository, CHECKPOINT, precision):
-        export(CHECKPOINT, repository, precision)
+def quiet_upstream(checkpoint: Path) -> Any:
+    """Upstream's `Chat`, which is to log and warn of nothing while it is timed."""
     logging.getLogger("ChatTTS").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
-    chat = load_upstream_chat(CHECKPOINT)
-    ours = EngineSide(repository, steps)
-    threads = num_threads(0)
-    rows: dict[int, dict[str, list[float]]] = {}
-    for num_seqs in tqdm([1, NUM_SEQS] * rounds, desc="rounds", file=sys.stderr):
-        row = rows.setdefault(num_seqs, {"upstream": [], "ours": [], "step": [], "session": []})
-        torch.set_num_threads(threads)
-        row["upstream"].append(run_upstream(chat, num_seqs, steps))
+    return load_upstream_chat(checkpoint)
+
+
+def run_rounds(
+    chat: Any, sides: Mapping[str, EngineSide], num_seqs: int, rounds: int, steps: int
+) -> dict[str, Times]:
+    """Upstream and each of our sides in turns."""
+    times = {name: Times() for name in sides}
+    for _ in tqdm(range(rounds), desc=f"{num_seqs} sequences", file=sys.stderr):
+        torch.set_num_threads(num_threads(0))
+        upstream_s = run_upstream(chat, num_seqs, steps)
         use_one_torch_thread()
-        elapsed_s, step_times = ours.run(num_seqs)
-        row["ours"].append(elapsed_s)
-        row["step"].append(median(step_times))
-        row["session"].append(median(ours.session_times(num_seqs)))
-    del chat, ours
+        for name, side in sides.items():
+            elapsed_s, step_times = side.run(num_seqs)
+            times[name].upstream.append(upstream_s)
+            times[name].ours.append(elapsed_s)
+            times[name].step.append(median(step_times))
+            times[name].session.append(median(side.session_times(num_seqs)))
+    return times
+
+
+def measure(rounds: int, steps: int, precision: str, *, exact_batching: bool) -> dict[str, Any]:
+    prepared = prepare(precision)
+    chat = quiet_upstream(prepared.checkpoint)
+    sides = {precision: EngineSide(prepared.repository, steps, exact_batching=exact_batching)}
+    rows = {
+        num_seqs: run_rounds(chat, sides, num_seqs, rounds, steps)[precision]
+        for num_seqs in (1, NUM_SEQS)
+    }
+    del chat, sides
     result: dict[str, Any] = {
         "command": f"python benchmarks/steps.py --rounds {rounds} --steps {steps} "
-        f"--precision {precision}",
+        f"--precision {precision}{'' if exact_batching else ' --fast'}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": describe_machine(),
         "precision": precision,
         "steps": steps,
         "samples_per_step": SAMPLES_PER_CODE,
-        "pss_mb": round(peak_memory_mb(repository)),
+        "pss_mb": round(peak_memory_mb(prepared.repository)),
         "batches": {
             str(num_seqs): {
-                "upstream_steps_per_second": steps / median(row["upstream"]),
-                "engine_steps_per_second": steps / median(row["ours"]),
-                # Pair by pair, so that a machine whose speed drifts does not tilt the ratio.
-                "steps_ratio": median(
-                    [u / o for u, o in zip(row["upstream"], row["ours"], strict=True)]
-                ),
-                "engine_step_ms": median(row["step"]) * 1e3,
-                "session_call_ms": median(row["session"]) * 1e3,
-                "step_over_session": median(
-                    [a / b for a, b in zip(row["step"], row["session"], strict=True)]
-                ),
+                "upstream_steps_per_second": steps / median(row.upstream),
+                "engine_steps_per_second": steps / median(row.ours),
+                "steps_ratio": row.steps_ratio,
+                "engine_step_ms": median(row.step) * 1e3,
+                "session_call_ms": median(row.session) * 1e3,
+                "step_over_session": row.step_over_session,
             }
             for num_seqs, row in rows.items()
         },
@@ -251,10 +268,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
+    parser.add_argument("--fast", action="store_true", help="exact_batching off")
     args = parser.parse_args()
-    result = measure(args.rounds, args.steps, args.precision)
+    result = measure(args.rounds, args.steps, args.precision, exact_batching=not args.fast)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"steps_{args.precision}.json"
+    path = RESULTS / f"steps_{args.precision}{'_fast' if args.fast else ''}.json"
     path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(as_table(result))
     print(f"\nwritten to {path.relative_to(ROOT)}")

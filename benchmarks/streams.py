@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import random
 import statistics
@@ -19,7 +18,6 @@ import sys
 import threading
 import time
 import urllib.request
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,14 +28,12 @@ import numpy as np
 import psutil
 import torch
 from machine import describe_machine
-from steps import CHECKPOINT, RESULTS, ROOT
+from prepared import RESULTS, ROOT, prepare
+from steps import quiet_upstream
 from tqdm import tqdm
 
 from chattts_client import ChatTTSClient, ChatTTSClientError, join_chunks
 from chattts_triton.config import num_threads
-from chattts_triton.export.repository import export, is_export_of
-from chattts_triton.export.standin import write_standin
-from chattts_triton.export.upstream import load_upstream_chat
 from chattts_triton.manifest import PYTHON_MODELS
 from chattts_triton.server.background_server import BackgroundServer, serve_in_background
 from chattts_triton.server.stub_watch import Stub
@@ -243,13 +239,7 @@ def process_of(server: BackgroundServer, name: str) -> psutil.Process:
 
 
 def measure(rounds: int) -> dict[str, Any]:
-    if not CHECKPOINT.is_dir():
-        write_standin("full", CHECKPOINT)
-    repository = ROOT / "build" / f"bench-{PRECISION}"
-    if not is_export_of(repository, CHECKPOINT, PRECISION):
-        export(CHECKPOINT, repository, PRECISION)
-    logging.getLogger("ChatTTS").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
+    prepared = prepare(PRECISION)
     result: dict[str, Any] = {
         "command": f"python benchmarks/streams.py --rounds {rounds}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -257,15 +247,15 @@ def measure(rounds: int) -> dict[str, Any]:
         "precision": PRECISION,
     }
     began_s = time.perf_counter()
-    with serve_in_background(repository) as server, ChatTTSClient(server.grpc) as client:
+    with serve_in_background(prepared.repository) as server, ChatTTSClient(server.grpc) as client:
         result["start_s"] = time.perf_counter() - began_s
         result["warm_up"] = measure_warm_up(client)
-        chat = load_upstream_chat(CHECKPOINT)
+        chat = quiet_upstream(prepared.checkpoint)
         result |= measure_modes(client, chat, rounds)
         del chat
         result["storm"] = storm(server, client)
         result["recovery"] = measure_recovery(server, client)
-    result["cancel"] = measure_cancel(rounds, repository)
+    result["cancel"] = measure_cancel(rounds, prepared.repository)
     return result
 
 
