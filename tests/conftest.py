@@ -13,6 +13,7 @@ import pytest
 from chattts_triton.export.repository import export
 from chattts_triton.export.standin import write_standin
 from chattts_triton.export.tokenizer_standin import Vocabulary, tokenizer_files
+from chattts_triton.manifest import PRECISIONS
 from chattts_triton.voices.book_file import write_entries
 from chattts_triton.voices.entry import VoiceEntry
 from chattts_triton.voices.speaker import encode_speaker
@@ -39,7 +40,7 @@ def tiny_repositories(
     tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     repositories = {}
-    for precision in ("fp32", "int8"):
+    for precision in PRECISIONS:
         repositories[precision] = tmp_path_factory.mktemp(precision) / "model_repository"
         export(tiny_checkpoint, repositories[precision], precision)
     return repositories

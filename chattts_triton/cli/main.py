@@ -10,13 +10,30 @@ import sys
 from chattts_triton import __version__
 from chattts_triton.errors import ChatTTSError
 
-COMMANDS = ("fetch", "standin", "export", "serve", "say", "normalize", "voices", "demo")
+COMMANDS = (
+    "fetch",
+    "standin",
+    "export",
+    "compare-precision",
+    "serve",
+    "say",
+    "normalize",
+    "voices",
+    "bench",
+    "gateway",
+    "keys",
+    "demo",
+)
 _EXTRAS = {
     "fetch": "[export]",
     "standin": "[export]",
     "export": "[export]",
+    "compare-precision": "[export]",
     "serve": "[serve]",
     "voices": "[voices]",
+    "gateway": "[gateway]",
+    "keys": "[gateway]",
+    "bench": "[gateway]",
     "demo": "[export,serve]",
 }
 
@@ -27,7 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
-        importlib.import_module(f"chattts_triton.cli.{name}").add_parser(subparsers)
+        module = importlib.import_module(f"chattts_triton.cli.{name.replace('-', '_')}")
+        module.add_parser(subparsers)
     return parser
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.voice_tables import as_tables
+from benchmarks.voice_tables import as_tables, mandarin
 from chattts_triton import __version__
 from chattts_triton.cli.main import COMMANDS, build_parser
 from chattts_triton.cli.say import WARNING_TEXTS
@@ -30,6 +30,13 @@ from chattts_triton.errors import (
     GenerationError,
     InvalidRequestError,
     OverloadedError,
+)
+from chattts_triton.export.compare import (
+    LARGEST_KL,
+    MAX_TEXTS,
+    SMALLEST_AGREEMENT,
+    Comparison,
+    as_table,
 )
 from chattts_triton.manifest import load_manifest
 from chattts_triton.serving.preprocess import UNKNOWN_WORDS
@@ -189,7 +196,7 @@ def test_every_command_exists(document: Path) -> None:
     used = {
         name
         for span in code(read(document))
-        for name in re.findall(r"(?:^|[\s/])chattts-triton ([a-z]\w*)", span)
+        for name in re.findall(r"(?:^|[\s/])chattts-triton ([a-z][\w-]*)", span)
     }
 
     assert used - set(COMMANDS) == set()
@@ -200,7 +207,7 @@ def test_every_option_of_a_command_exists(document: Path) -> None:
     wrong = [
         f"{command} {option}"
         for span in code(read(document))
-        for command, arguments in re.findall(r"chattts-triton ([a-z]\w*)([^|#\n]*)", span)
+        for command, arguments in re.findall(r"chattts-triton ([a-z][\w-]*)([^|#\n]*)", span)
         for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", arguments)
         if option not in options_of(command)
     ]
@@ -427,12 +434,15 @@ def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
     results = {
         path.name: json.loads(read(path))
         for path in (ROOT / "benchmarks" / "results").glob("*.json")
-        if not path.name.startswith("voice_")
+        # Those of these scripts stand on pages of their own.
+        if not path.name.startswith(("voice_", "queue_delay"))
     }
 
-    marks = re.findall(r"<!-- (begin|end): output of (\S+) -->", page)
+    # The tables of these are held, as a whole, by tests/unit/test_benchmarks.py.
+    apart = r"(?!benchmarks/(?:quick|side_by_side|frameworks|perf_analyzer)\.py)"
+    marks = re.findall(rf"<!-- (begin|end): output of {apart}(\S+) -->", page)
 
-    scripts = ["steps", "streams", "stream_quality", "long_text", "text", "dither"]
+    scripts = ["steps", "streams", "stream_quality", "long_text", "text", "precisions", "dither"]
     assert marks == [
         (side, f"benchmarks/{script}.py") for script in scripts for side in ("begin", "end")
     ]
@@ -449,18 +459,22 @@ def test_the_figures_of_performance_are_those_of_the_result_files() -> None:
         assert f"| {row['largest_difference']:.1e} |" in page
     for name, row in results["streams.json"]["recovery"].items():
         assert f"| {name} | {row['error_s']:.2f} | {row['back_s']:.2f} |" in page
+    comparisons = [Comparison(**each) for each in results["precisions.json"]["comparisons"]]
+    for line in as_table(comparisons).splitlines():
+        assert line in page
     for length in results["dither.json"]["lengths"].values():
         assert f"| {length['decode_ms']:.1f} | {length['pcm16_ms']:.2f} |" in page
 
 
 def test_the_model_card_holds_the_report() -> None:
     page = read(ROOT / "docs" / "demo_voice.md")
-    report = json.loads(read(ROOT / "benchmarks" / "results" / "voice_report.json"))
+    tables = {"voice_report": as_tables, "voice_mandarin": mandarin}
 
-    marked = re.search(r"<!-- begin: output of \S+ -->\n(.*)\n<!-- end", page, re.DOTALL)
-
-    assert marked is not None
-    assert marked[1] == as_tables(report)
+    for name, as_text in tables.items():
+        result = json.loads(read(ROOT / "benchmarks" / "results" / f"{name}.json"))
+        mark = f"output of benchmarks/{name}.py -->"
+        shown = page.partition(f"<!-- begin: {mark}\n")[2].partition(f"\n<!-- end: {mark}")[0]
+        assert shown == as_text(result)
 
 
 def test_the_changelog_has_the_version() -> None:
@@ -474,7 +488,8 @@ def test_the_image_installs_by_the_steps_of_make_install() -> None:
     extras = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
 
     assert "RUN make install PYTHON=python3.11" in dockerfile
-    assert f'".[{",".join(extras)}]"' in read(ROOT / "scripts" / "install.sh")
+    taken = [extra for extra in extras if extra != "gpu"]  # which takes the place of a package
+    assert f'".[{",".join(taken)}]"' in read(ROOT / "scripts" / "install.sh")
 
 
 def test_all_that_the_image_copies_is_there_and_not_ignored() -> None:
@@ -494,3 +509,18 @@ def test_the_health_check_of_the_image_asks_for_the_model() -> None:
     assert check
     assert ast.parse(check[1]).body
     assert "http://127.0.0.1:8000/v2/models/chattts/ready" in check[1]
+
+
+def test_the_options_of_a_comparison_and_its_bound_are_documented() -> None:
+    section = section_of(ROOT / "docs" / "export.md", "Comparing precisions")
+    rows = table(ROOT / "docs" / "export.md", "Comparing precisions")
+    documented = [row[0].strip("`") for row in rows]
+    options = options_of("compare-precision")
+    bound = " ".join(section_of(ROOT / "docs" / "performance.md", "Precisions").split())
+
+    del options["-h"], options["--help"]
+    assert documented == list(options)
+    assert f"{options['--texts']} by default, at most {MAX_TEXTS}" in section
+    assert f"at most; {options['--steps']} by default" in section
+    assert f"at {SMALLEST_AGREEMENT:.0%}".replace("%", " %") in bound
+    assert f"at most {LARGEST_KL:.0e}".replace("e-0", "e-") in bound

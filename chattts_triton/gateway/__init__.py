@@ -1,0 +1,1 @@
+"""The HTTP gateway: an OpenAI-compatible API in front of Triton, which it knows by gRPC alone."""
