@@ -9,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
+from chattts_triton.constants import NUM_VQ
+from chattts_triton.export.checkpoint import EMBED
 from chattts_triton.export.repository import export
 from chattts_triton.export.standin import write_standin
 from chattts_triton.export.tokenizer_standin import Vocabulary, tokenizer_files
@@ -44,6 +47,21 @@ def tiny_repositories(
         repositories[precision] = tmp_path_factory.mktemp(precision) / "model_repository"
         export(tiny_checkpoint, repositories[precision], precision)
     return repositories
+
+
+@pytest.fixture(scope="session")
+def endless_repository(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Never says that it is done: what is drawn near the likeliest runs to its limit."""
+    directory = tmp_path_factory.mktemp("checkpoint") / "endless"
+    shutil.copytree(tiny_checkpoint, directory)
+    tensors = load_file(directory / EMBED)
+    for i in range(NUM_VQ):
+        # The logit of the end code is then 0, and the highest of the others far above it.
+        tensors[f"head_code.{i}.parametrizations.weight.original0"][-1] = 0.0
+    save_file(tensors, directory / EMBED)
+    repository = tmp_path_factory.mktemp("endless") / "model_repository"
+    export(directory, repository, "fp32")
+    return repository
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from chattts_triton.server.serve_options import Endpoints
 from chattts_triton.server.server_process import end_with_parent
 
 _STOP_TIMEOUT_S = 60.0
+_REASON = "chattts-triton serve: "
 
 
 class BackgroundServer:
@@ -56,15 +57,21 @@ class BackgroundServer:
         except queue.Empty:
             raise ServerStartError(f"the server was not ready in {timeout_s:g} s") from None
         if endpoints is None:
-            self.process.wait()
-            raise ServerStartError(self.last_line())
+            raise ServerStartError(self._reason(self.process.wait()))
         self.endpoints = endpoints
 
-    def last_line(self) -> str:
-        """What `serve` wrote last on standard error; its reason when it failed."""
-        self._log.seek(0)
-        lines = self._log.read().decode("utf-8", errors="replace").splitlines()
-        return lines[-1] if lines else "the server ended and wrote nothing"
+    def log(self) -> str:
+        """What `serve` and its processes have written on standard error."""
+        # Not read through our own descriptor, whose position is that of the writers as well.
+        content = Path(f"/proc/self/fd/{self._log.fileno()}").read_bytes()
+        return content.decode("utf-8", errors="replace")
+
+    def _reason(self, status: int) -> str:
+        """What `serve` itself says when it fails; where it could not, all that was written last."""
+        lines = self.log().splitlines()
+        if reasons := [line for line in lines if line.startswith(_REASON)]:
+            return reasons[-1]
+        return "\n".join([f"the server ended with status {status}; last it wrote:", *lines[-20:]])
 
     def stop(self) -> None:
         """Ask it to end, wait, and kill it if that does not help."""

@@ -25,11 +25,10 @@ def int8_server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="session")
-def one_slot_server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
+def one_slot_server(endless_repository: Path) -> Iterator[RunningServer]:
     """Takes one text at a time and lets none wait."""
     environment = {**os.environ, "CHATTTS_MAX_WAITING": "0"}
-    repository = tiny_repositories["fp32"]
-    with running_server(repository, "--max-num-seqs=1", environment=environment) as running:
+    with running_server(endless_repository, "--max-num-seqs=1", environment=environment) as running:
         yield running
 
 

@@ -24,7 +24,7 @@ from chattts_client import (
 from chattts_triton.cli.main import main
 
 TEXT = "你好，世界。今天天气怎么样？"
-# Nearly always the likeliest code, with no penalty for repeating it: runs to its limit.
+# The likeliest code each time, which is never the end code of an `endless_repository`.
 ENDLESS: dict[str, Any] = {
     "seed": 0,
     "max_new_tokens": 2048,
@@ -66,8 +66,14 @@ def test_errors_of_the_server_have_their_class_and_its_text(client: ChatTTSClien
         list(client.stream(TEXT, speed=12))
     with pytest.raises(InvalidRequestError, match=r"^chattts_stream: MODE: got 'loud', wanted "):
         list(client.stream(TEXT, mode="loud"))
-    with pytest.raises(DeadlineExceededError):
-        list(client.stream(TEXT, timeout_s=0.3, **ENDLESS))
+
+
+def test_a_deadline_has_its_class(one_slot_server: RunningServer):
+    with (
+        ChatTTSClient(one_slot_server.grpc_url) as client,
+        pytest.raises(DeadlineExceededError),
+    ):
+        list(client.stream("好", timeout_s=0.3, **ENDLESS))
 
 
 def test_leaving_the_loop_frees_the_slot(one_slot_server: RunningServer):

@@ -92,14 +92,14 @@ def observing(repository: Path, num_slots: int) -> Iterator[Observed]:
 
 
 @pytest.fixture(scope="module")
-def observed(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
-    with observing(tiny_repositories["fp32"], NUM_SLOTS) as server:
+def observed(endless_repository: Path) -> Iterator[Observed]:
+    with observing(endless_repository, NUM_SLOTS) as server:
         yield server
 
 
 @pytest.fixture
-def observed_with_many_slots(tiny_repositories: dict[str, Path]) -> Iterator[Observed]:
-    with observing(tiny_repositories["fp32"], MANY_SLOTS) as server:
+def observed_with_many_slots(endless_repository: Path) -> Iterator[Observed]:
+    with observing(endless_repository, MANY_SLOTS) as server:
         yield server
 
 

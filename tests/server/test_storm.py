@@ -26,8 +26,9 @@ from chattts_triton.serving.stream import CALLER_CLOSES
 
 NUM_CALLS = 2000
 NUM_WARM_UP_CALLS = 200
+MAX_STORMS = 4
 NUM_CLIENTS = 12
-SETTLE_S = 30.0
+SETTLE_S = 20.0
 SEED = 20261130
 GRPC_SPARE_THREADS = 4  # of tritonserver: gRPC starts and ends some of its own as it sees fit
 
@@ -202,19 +203,20 @@ class Resources:
 
 
 @pytest.fixture(scope="module")
-def stormy(tiny_repositories: dict[str, Path]) -> Iterator[tuple[RunningServer, int]]:
+def stormy(endless_repository: Path) -> Iterator[tuple[RunningServer, int]]:
     """A server with a short queue, and its process id."""
-    repository = tiny_repositories["fp32"]
     with (
         serve_in_background(
-            repository,
+            endless_repository,
             arguments=("--max-num-seqs=4",),
             environment={**os.environ, "CHATTTS_MAX_WAITING": "4"},
             timeout_s=START_TIMEOUT_S,
         ) as server,
         grpcclient.InferenceServerClient(server.grpc) as client,
     ):
-        running = RunningServer(server.grpc, server.http, server.metrics, repository, client)
+        running = RunningServer(
+            server.grpc, server.http, server.metrics, endless_repository, client
+        )
         yield running, server.process.pid
 
 
@@ -231,6 +233,15 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < end_s, what
 
 
+def comes_back(pid: int, before: Resources) -> bool:
+    """Whether the server soon holds no more than before."""
+    end_s = time.monotonic() + SETTLE_S
+    while not Resources.of(pid).is_within(before):
+        if time.monotonic() > end_s:
+            return False
+    return True
+
+
 def test_after_a_storm_every_call_has_ended_once_and_nothing_is_left(
     stormy: tuple[RunningServer, int],
 ):
@@ -239,15 +250,16 @@ def test_after_a_storm_every_call_has_ended_once_and_nothing_is_left(
     storm = Storm(server, expected)
     storm.run(NUM_WARM_UP_CALLS, SEED)
     wait_until(lambda: is_at_rest(server), "calls of the warm-up run on")
-    before = Resources.of(pid)
 
-    outcomes = storm.run(NUM_CALLS, SEED + NUM_WARM_UP_CALLS)
-
-    assert outcomes.total() == NUM_CALLS
-    ways = ("ok", "cancelled", "left", "late", "bad", "refused")
-    assert all(outcomes[way] > NUM_CALLS / 200 for way in ways), outcomes
-    wait_until(lambda: is_at_rest(server), "calls run on")
-    wait_until(
-        lambda: Resources.of(pid).is_within(before), f"{before} before, now {Resources.of(pid)}"
-    )
+    for seed in range(SEED + 1, SEED + 1 + MAX_STORMS):
+        before = Resources.of(pid)
+        outcomes = storm.run(NUM_CALLS, seed)
+        assert outcomes.total() == NUM_CALLS
+        ways = ("ok", "cancelled", "left", "late", "bad", "refused")
+        assert all(outcomes[way] > NUM_CALLS / 200 for way in ways), outcomes
+        wait_until(lambda: is_at_rest(server), "calls run on")
+        if comes_back(pid, before):
+            break
+    else:  # one that is the worst yet may leave a larger pool; what leaks grows in every one
+        pytest.fail(f"every storm leaves more: {before}, {Resources.of(pid)}")
     assert {wish: wish.speak(server) for wish in WISHES} == expected

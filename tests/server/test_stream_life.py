@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from chattts_triton.tensors import GPT, PREPROCESS
 
-# Nearly always the likeliest code, with no penalty for repeating it: runs to its limit.
+# The likeliest code each time, which is never the end code of an `endless_repository`.
 ENDLESS = {"SEED": 0, "MAX_NEW_TOKENS": 2048, "REPETITION_PENALTY": 1.0, "TEMPERATURE": 0.01}
 SHORT = {"SEED": 1, "MAX_NEW_TOKENS": 20}
 DEFAULT_TIMEOUT_MS = 700  # 2,048 steps of the small model take 2 s and more
@@ -29,7 +29,7 @@ WAIT_S = 20.0
 
 
 @pytest.fixture(scope="module")
-def hasty_server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
+def hasty_server(endless_repository: Path) -> Iterator[RunningServer]:
     """One slot, a short queue, few streams, and little patience."""
     environment = {
         **os.environ,
@@ -38,8 +38,7 @@ def hasty_server(tiny_repositories: dict[str, Path]) -> Iterator[RunningServer]:
         "CHATTTS_DEFAULT_TIMEOUT_MS": str(DEFAULT_TIMEOUT_MS),
         "CHATTTS_STREAM_IDLE_TIMEOUT_MS": str(IDLE_TIMEOUT_MS),
     }
-    repository = tiny_repositories["fp32"]
-    with running_server(repository, "--max-num-seqs=1", environment=environment) as running:
+    with running_server(endless_repository, "--max-num-seqs=1", environment=environment) as running:
         yield running
 
 
@@ -57,11 +56,11 @@ def running_stream(server: RunningServer) -> Iterator[StreamCall]:
     raise AssertionError("no stream is let in")
 
 
-def speak_when_let_in(server: RunningServer, **arguments: Any) -> None:
-    """A short stream; those cancelled just before may still hold their places."""
+def speak_when_let_in(server: RunningServer, options: dict[str, Any], **arguments: Any) -> None:
+    """A whole stream; those cancelled just before may still hold their places."""
     end_s = time.monotonic() + WAIT_S
     while time.monotonic() < end_s:
-        with StreamCall(server, "再见", timeout_us=PATIENT_US, **arguments, **SHORT) as call:
+        with StreamCall(server, "再见", timeout_us=PATIENT_US, **arguments, **options) as call:
             if not isinstance(outcome := call.outcome(), Refusal):
                 return
         assert "streams are open" in outcome.text
@@ -148,11 +147,13 @@ def test_more_streams_than_may_be_open_are_refused_at_once(hasty_server: Running
             for _ in range(MAX_STREAMS + 1)
         ]
         with ThreadPoolExecutor(len(calls)) as pool:
-            first = next(as_completed([pool.submit(call.next) for call in calls])).result()
+            answers = (done.result() for done in as_completed([pool.submit(c.next) for c in calls]))
+            # Of those let in, one has the slot and the others wait for its end.
+            refusal = next(answer for answer in answers if isinstance(answer, Refusal))
             for call in calls:
                 call.cancel()
 
-    assert first == Refusal(
+    assert refusal == Refusal(
         "UNAVAILABLE", f"chattts_stream: {MAX_STREAMS} streams are open (max_streams {MAX_STREAMS})"
     )
 
@@ -161,10 +162,13 @@ def test_who_waits_is_served_by_priority(hasty_server: RunningServer):
     order: list[int] = []
 
     def speak(priority: int) -> None:
-        speak_when_let_in(hasty_server, parameters={"queue_priority": priority})
+        # Long enough that who is served first has also closed its call first.
+        options = ENDLESS | {"MAX_NEW_TOKENS": 400}
+        speak_when_let_in(hasty_server, options, parameters={"queue_priority": priority})
         order.append(priority)
 
     with running_stream(hasty_server) as running, ThreadPoolExecutor(2) as pool:
+        wait_until_waiting(hasty_server, 0)  # what the server tells may be of the test before
         later = pool.submit(speak, 2)
         wait_until_waiting(hasty_server, 1)
         sooner = pool.submit(speak, 0)
@@ -204,7 +208,7 @@ class TestAnotherReader:
         opened = hasty_server.call("gpt", open_it, timeout_us=PATIENT_US)
 
         # Its slot is the only one.
-        speak_when_let_in(hasty_server)
+        speak_when_let_in(hasty_server, SHORT)
         end_s = time.monotonic() + WAIT_S
         while refusal := refusal_to_open(hasty_server, open_it):  # until its name is free again
             assert "wanted one that is not open" in refusal

@@ -210,6 +210,7 @@ def running_server(
         grpcclient.InferenceServerClient(server.grpc) as client,
     ):
         yield RunningServer(server.grpc, server.http, server.metrics, repository, client)
+        assert server.process.poll() is None, server.log()
 
 
 def refusal_of(error: InferenceServerException) -> Refusal:
