@@ -24,6 +24,7 @@ class ModelSpec:
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    is_stream: bool = False
 
 
 # Required, but declared optional: otherwise Triton answers a call without it before `preprocess`
@@ -190,4 +191,5 @@ CHATTTS_STREAM = ModelSpec(
         REFINED_TEXT,
         WARNINGS,
     ),
+    is_stream=True,
 )

@@ -29,10 +29,11 @@ from chattts_triton.tensors import ModelSpec
 LOGGER = logging.getLogger(__name__)
 
 # `chattts_stream` calls the members for its own caller. Such a call has this one parameter, the
-# caller's parameters as JSON, since a call between models cannot carry a float. It also loses the
-# status of an error, so the text of one is begun with the error's type.
+# caller's parameters as JSON, since a call between models cannot carry a float.
 STREAM_PARAMETER = "stream_request"
-ERROR_TYPE_END = "|"
+# A call between models loses the status of an error, and so does a stream of Triton's. The text of
+# such an error begins with its type.
+ERROR_TYPE_END = ": "
 
 Tensors = dict[str, npt.NDArray[Any]]
 Run = Callable[[Tensors, dict[str, object]], Tensors]
@@ -175,7 +176,7 @@ class TritonEdge:
             # Its message may quote what the caller wrote, which is not for the log of a stream.
             error = GenerationError(f"internal error: {type(error).__name__}")
         text = f"{error.model or self._spec.name}: {error}"
-        if self.is_for_stream(request):
+        if self._spec.is_stream or self.is_for_stream(request):
             text = f"{error.error_type}{ERROR_TYPE_END}{text}"
         code = getattr(self._pb_utils.TritonError, error.triton_code)
         return self._pb_utils.InferenceResponse(error=self._pb_utils.TritonError(text, code))

@@ -18,11 +18,13 @@ class ResponseStream:
     Args:
         edge: Builds the responses.
         request: What is answered.
+        caller_closes: An error does not end the request either; that is left to `finish`.
     """
 
-    def __init__(self, edge: TritonEdge, request: Any) -> None:
+    def __init__(self, edge: TritonEdge, request: Any, *, caller_closes: bool = False) -> None:
         self._edge = edge
         self._request = request
+        self._caller_closes = caller_closes
         self._sender = request.get_response_sender()
         self._lock = threading.Lock()  # Triton forbids the sender once the final flag is sent
         self._has_ended = False
@@ -53,9 +55,14 @@ class ResponseStream:
                 self._sender.send(flags=self._edge.final_flag)
 
     def fail(self, error: BaseException) -> None:
-        """End the request with an error, unless it has ended."""
-        if not self._has_ended:
-            self._end(self._edge.error_response(error, self._request))
+        """Send an error as the last response, unless the request has ended."""
+        if self._has_ended:
+            return
+        response = self._edge.error_response(error, self._request)
+        if self._caller_closes:
+            self._sender.send(response)
+        else:
+            self._end(response)
 
     @property
     def is_cancelled(self) -> bool:

@@ -28,13 +28,15 @@ CALLER_CLOSES = "caller_closes"  # a parameter of a request
 class OpenStream:
     """A request, what is known about it, and how it is answered."""
 
-    def __init__(self, request: Any, responses: ResponseStream, timeout_s: float) -> None:
+    def __init__(
+        self, request: Any, responses: ResponseStream, timeout_s: float, *, caller_closes: bool
+    ) -> None:
         self.request = request
         self.responses = responses
         self.timeout_s = timeout_s
+        self.caller_closes = caller_closes
         self.record = RequestRecord.begin(request.request_id())
         self.record.stream = True
-        self.is_closed_by_caller = False
         self.has_place = True
 
 
@@ -63,7 +65,9 @@ class StreamModel:
     def accept(self, request: Any) -> None:
         """Serve a request on a thread of its own, or refuse it."""
         timeout_s = request.timeout() / 1e6 or self._config.default_timeout_ms / 1e3
-        stream = OpenStream(request, ResponseStream(self._edge, request), timeout_s)
+        closes = self._caller_closes(request)
+        responses = ResponseStream(self._edge, request, caller_closes=closes)
+        stream = OpenStream(request, responses, timeout_s, caller_closes=closes)
         if not self._places.acquire(blocking=False):
             limit = self._config.max_streams
             self._refuse(stream, f"{limit} streams are open (max_streams {limit})")
@@ -82,13 +86,25 @@ class StreamModel:
     def _refuse(self, stream: OpenStream, reason: str) -> None:
         error = OverloadedError(reason)
         stream.responses.fail(error)
+        self._let_caller_close(stream)
         self._write(stream, error)
+
+    def _caller_closes(self, request: Any) -> bool:
+        """What the request says of it; where that is wrong, it is refused when it is read."""
+        with suppress(InvalidRequestError):
+            return take_caller_closes(self._edge.parameters(request))
+        return False
+
+    def _let_caller_close(self, stream: OpenStream) -> None:
+        if stream.caller_closes:
+            self._watch.finish_when_left(stream.responses.detached(), stream.timeout_s)
 
     def _serve(self, stream: OpenStream) -> None:
         try:
             with stream.responses:
                 self._speak(stream)
         except Exception as error:  # noqa: BLE001 - it has been sent, and is recorded here
+            self._let_caller_close(stream)
             self._write(stream, error)
         else:
             self._write(stream, None)
@@ -100,8 +116,7 @@ class StreamModel:
             self._send_chunks(stream, text, inputs)
         finally:
             self._leave_place(stream)
-        if stream.is_closed_by_caller:
-            self._watch.finish_when_left(stream.responses.detached(), stream.timeout_s)
+        self._let_caller_close(stream)
 
     def _leave_place(self, stream: OpenStream) -> None:
         """Let another stream be opened; before the end is told, or who asks at once finds none."""
@@ -116,7 +131,7 @@ class StreamModel:
         inputs = self._edge.tensors(request)
         parameters = self._edge.parameters(request)
         mode = take_mode(inputs, parameters)
-        stream.is_closed_by_caller = take_caller_closes(parameters)
+        take_caller_closes(parameters)
         calls = MemberCalls(self._pb_utils, self._ensemble, request, parameters, stream.timeout_s)
         return TextStream(calls, self._config, mode, stream.timeout_s, stream.record), inputs
 
@@ -126,7 +141,7 @@ class StreamModel:
             for outputs, is_last in text.chunks(inputs):
                 if is_last:
                     self._leave_place(stream)
-                stream.responses.send(outputs, is_final=is_last and not stream.is_closed_by_caller)
+                stream.responses.send(outputs, is_final=is_last and not stream.caller_closes)
                 if record.ttfa_ms is None:
                     record.ttfa_ms = (time.monotonic() - record.arrival_s) * 1000
         except Exception:
@@ -141,7 +156,7 @@ class StreamModel:
 
 
 def take_caller_closes(parameters: dict[str, object]) -> bool:
-    """Whether the caller will close the stream once it has the last chunk.
+    """Whether the caller will close the stream once it has the last chunk or an error.
 
     Triton forgets the responses that a caller has not read yet if it leaves after the final flag:
     they stay in memory, and the model can no more be unloaded. Before the flag it cleans them up.

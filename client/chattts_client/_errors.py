@@ -8,8 +8,9 @@ ChatTTSClientError
   GenerationError            the server failed on a valid request, or its answer breaks the contract
   ServerUnreachableError     no connection, the connection broke, or the model is not loaded
 
-The message of an error is the server's own text wherever the server gave one. Triton's own errors
-in a stream come without a status: then that text tells their class.
+The message of an error is the server's own text wherever the server gave one. Errors in a stream
+come without a status: the text of ours begins with `error_type: `, that of Triton's own tells their
+class by its words.
 """
 
 from __future__ import annotations
@@ -87,6 +88,9 @@ class ServerUnreachableError(ChatTTSClientError):
     error_type = "unreachable"
 
 
+_KINDS = {kind.error_type: kind for kind in ChatTTSClientError.__subclasses__()}
+
+
 @contextmanager
 def translated_errors(url: str, timeout_s: float, awaited: str = "answer") -> Iterator[None]:
     """Raise what Triton's client or gRPC raises inside the block as an error of this module.
@@ -133,7 +137,10 @@ def client_error(
 
 
 def _error_of_text(text: str, url: str) -> ChatTTSClientError:
-    """One of Triton's own errors in a stream, which have no status."""
+    """An error in a stream, which has no status."""
+    error_type, _, message = text.partition(": ")
+    if error_type in _KINDS:
+        return _KINDS[error_type](message)
     if _MODEL_NOT_LOADED.search(text):
         return ServerUnreachableError(f"{url}: {text}")
     if _REFUSED_BY_TRITON.search(text):

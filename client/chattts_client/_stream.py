@@ -23,8 +23,6 @@ from chattts_client._errors import (
 )
 
 _END = "end of the stream"  # what there must be before the timeout
-# Has Triton send an error of the model as the status of the call, and not as a text alone.
-_METADATA = (("triton_grpc_error", "true"),)
 
 
 def chunks(
@@ -37,7 +35,7 @@ def chunks(
     """
     reader = ChunkReader(url)
     with translated_errors(url, timeout_s, _END):
-        call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s, metadata=_METADATA)
+        call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
         try:
             for message in call:
                 chunk = reader.read(message)
@@ -55,7 +53,7 @@ async def async_chunks(
     """As `chunks`, with gRPC's stub for asyncio."""
     reader = ChunkReader(url)
     with translated_errors(url, timeout_s, _END):
-        call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s, metadata=_METADATA)
+        call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
         try:
             async for message in call:
                 chunk = reader.read(message)
@@ -88,7 +86,10 @@ class ChunkReader:
         """The chunk in one `ModelStreamInferResponse`.
 
         Raises:
-            InferenceServerException: The message is an error; it has no status.
+            InferenceServerException: The message is an error; it has no status, but its text
+                begins with its type. (With Triton's metadata `triton_grpc_error` the status of the
+                call would be that of the error. Such a stream that is cancelled can crash
+                tritonserver 2.51.)
             GenerationError: The chunk is not the one that is due, or breaks the contract.
         """
         if message.error_message:

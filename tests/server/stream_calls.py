@@ -18,13 +18,23 @@ from triton_calls import (
     refusal_of,
     text_tensors,
 )
+from tritonclient.utils import InferenceServerException
 
+from chattts_triton.errors import ChatTTSError
 from chattts_triton.serving.stream import CALLER_CLOSES
 from chattts_triton.tensors import CHATTTS_STREAM
 
 MODEL = CHATTTS_STREAM.name
 # Has Triton send an error of a stream as the call's status, with its code.
-STATUS_HEADERS = {"triton_grpc_error": "true"}
+ERROR_TYPES = {kind.error_type for kind in ChatTTSError.__subclasses__()}
+
+
+def stream_refusal(error: InferenceServerException) -> Refusal:
+    """The error that a stream ends with; its status is our type of it, or that of the call."""
+    error_type, _, text = error.message().partition(": ")
+    if error.status() is None and error_type in ERROR_TYPES:
+        return Refusal(error_type, text)
+    return refusal_of(error)
 
 
 @dataclass(frozen=True)
@@ -59,8 +69,7 @@ class StreamCall:
         self._responses: queue.Queue[tuple[float, Any, Any]] = queue.Queue()
         self._client = grpcclient.InferenceServerClient(server.grpc_url)
         self._client.start_stream(
-            lambda result, error: self._responses.put((time.monotonic(), result, error)),
-            headers=STATUS_HEADERS,
+            lambda result, error: self._responses.put((time.monotonic(), result, error))
         )
         self.start_s = time.monotonic()
         self._client.async_stream_infer(
@@ -79,7 +88,7 @@ class StreamCall:
         """The next response, or the error that the stream ended with."""
         at_s, result, error = self._responses.get(timeout=TIMEOUT_S)
         if error is not None:
-            return refusal_of(error)
+            return stream_refusal(error)
         response = result.get_response()
         outputs = {output.name: result.as_numpy(output.name)[0] for output in response.outputs}
         return Chunk(

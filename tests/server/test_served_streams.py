@@ -164,7 +164,7 @@ def test_bad_options_are_refused_before_anything_is_generated(
 ):
     refusal = stream_error(server, "你好", **options)
 
-    assert refusal.status == "INVALID_ARGUMENT"
+    assert refusal.status == "invalid_request"
     assert refusal.text.startswith(text)
 
 
@@ -172,7 +172,7 @@ def test_bad_options_are_refused_before_anything_is_generated(
 def test_a_text_that_cannot_be_spoken_is_refused(server: RunningServer, text: str):
     refusal = stream_error(server, text)
 
-    assert refusal.status == "INVALID_ARGUMENT"
+    assert refusal.status == "invalid_request"
     assert refusal.text.startswith("preprocess: TEXT: got ")
 
 
@@ -190,7 +190,7 @@ def test_bad_parameters_are_refused(
 ):
     refusal = stream_error(server, "你好", parameters=parameters)
 
-    assert refusal.status == "INVALID_ARGUMENT"
+    assert refusal.status == "invalid_request"
     assert refusal.text.startswith(text)
 
 

@@ -234,9 +234,9 @@ def test_parameters_that_no_stream_passes_on_are_refused(edge: TritonEdge, passe
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OverloadedError("full"), "overloaded|vocos_decoder: full"),
-        (DeadlineExceededError("late"), "deadline_exceeded|vocos_decoder: late"),
-        (KeyError("x"), "generation|vocos_decoder: internal error: KeyError"),
+        (OverloadedError("full"), "overloaded: vocos_decoder: full"),
+        (DeadlineExceededError("late"), "deadline_exceeded: vocos_decoder: late"),
+        (KeyError("x"), "generation: vocos_decoder: internal error: KeyError"),
     ],
 )
 def test_an_error_of_a_streams_call_begins_with_its_type(
@@ -249,7 +249,7 @@ def test_also_a_call_whose_parameters_are_refused_is_answered(edge: TritonEdge):
     response = edge.answer(of_stream("{"), lambda _inputs, _parameters: OUTPUTS)
 
     assert response.error.code == TritonError.INVALID_ARG
-    assert response.error.message.startswith("invalid_request|vocos_decoder: stream_request: got")
+    assert response.error.message.startswith("invalid_request: vocos_decoder: stream_request: got")
 
 
 def refuse(_inputs: object, _parameters: object) -> Any:

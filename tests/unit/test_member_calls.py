@@ -155,9 +155,9 @@ def test_an_error_of_a_member_is_the_same_error_here_and_says_whose_it_is(
 
     assert type(caught.value) is type(error)
     assert (str(caught.value), caught.value.model) == (str(error), member)
-    own_edge = TritonEdge(triton, ModelSpec("chattts_stream", (), ()))
+    own_edge = TritonEdge(triton, ModelSpec("chattts_stream", (), (), is_stream=True))
     answer = own_edge.error_response(caught.value, Request()).error()
-    assert answer.message() == f"{member}: {error}"
+    assert answer.message() == f"{error.error_type}: {member}: {error}"
     assert answer.code == getattr(triton.TritonError, error.triton_code)
 
 
@@ -165,9 +165,9 @@ def test_an_error_of_a_member_is_the_same_error_here_and_says_whose_it_is(
     "text",
     [
         "Stub process 'gpt_0_0' is not healthy.",
-        "gpt: not|ours",
-        "no_such_type|gpt: what happened",
-        "|",
+        "gpt: not ours",
+        "no_such_type: gpt: what happened",
+        ": ",
         "",
     ],
 )

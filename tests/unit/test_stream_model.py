@@ -153,7 +153,9 @@ def test_one_stream_too_many_is_refused_at_once_and_when_one_ends_there_is_room(
     assert refused.has_ended.is_set()  # before `accept` has returned
     assert len(refused.wait()) == 1
     assert refused.error().code == TritonError.UNAVAILABLE
-    assert refused.error().message() == ("chattts_stream: 2 streams are open (max_streams 2)")
+    assert refused.error().message() == (
+        "overloaded: chattts_stream: 2 streams are open (max_streams 2)"
+    )
     line = lines.take()
     assert (line["id"], line["outcome"]) == ("third", "refused")
 
@@ -182,7 +184,9 @@ def test_a_bug_in_one_stream_leaves_the_others_alone(serve: Callable[..., Server
     senders = {name: server.ask(name) for name in ("good", "bad", "fine")}
 
     assert senders["bad"].error().code == TritonError.INTERNAL
-    assert senders["bad"].error().message() == "chattts_stream: internal error: KeyError"
+    assert (
+        senders["bad"].error().message() == "generation: chattts_stream: internal error: KeyError"
+    )
     whole = server.members.whole_audio()
     for name in ("good", "fine"):
         assert audio_of(senders[name]).shape == whole.shape
@@ -194,10 +198,10 @@ def test_a_bug_in_one_stream_leaves_the_others_alone(serve: Callable[..., Server
 @pytest.mark.parametrize(
     ("member", "text", "code", "outcome"),
     [
-        ("preprocess", "invalid_request|preprocess: TEXT: missing", "INVALID_ARG", "invalid"),
-        ("gpt", "overloaded|gpt: 256 sequences wait", "UNAVAILABLE", "refused"),
-        ("gpt", "deadline_exceeded|gpt: deadline of 5 ms exceeded", "CANCELLED", "deadline"),
-        ("vocos_decoder", "generation|vocos_decoder: not finite", "INTERNAL", "error"),
+        ("preprocess", "invalid_request: preprocess: TEXT: missing", "INVALID_ARG", "invalid"),
+        ("gpt", "overloaded: gpt: 256 sequences wait", "UNAVAILABLE", "refused"),
+        ("gpt", "deadline_exceeded: gpt: deadline of 5 ms exceeded", "CANCELLED", "deadline"),
+        ("vocos_decoder", "generation: vocos_decoder: not finite", "INTERNAL", "error"),
     ],
 )
 def test_a_members_error_is_the_streams_with_the_members_name(
@@ -214,7 +218,7 @@ def test_a_members_error_is_the_streams_with_the_members_name(
 
     assert len(sender.wait()) == 1
     assert sender.error().code == getattr(TritonError, code)
-    assert sender.error().message() == text.partition("|")[2]
+    assert sender.error().message() == text
     assert lines.take()["outcome"] == outcome
 
 
@@ -227,19 +231,19 @@ def test_the_error_is_that_of_the_stream_also_if_gpt_cannot_be_told_to_stop(
     def break_down(call: Call) -> Tensors | str:
         if call.inputs["CURSOR"].item() == 0 and "TEXT_IDS" not in call.inputs:
             return "Stub process 'gpt_0_0' is not healthy."
-        return gpt(call) if "TEXT_IDS" in call.inputs else "deadline_exceeded|gpt: too late"
+        return gpt(call) if "TEXT_IDS" in call.inputs else "deadline_exceeded: gpt: too late"
 
     server.triton.models["gpt"] = break_down
 
     sender = server.ask(mode="quality")
 
-    assert sender.error().message() == "gpt: too late"
+    assert sender.error().message() == "deadline_exceeded: gpt: too late"
     assert lines.take()["outcome"] == "deadline"
 
 
 def test_a_failed_stream_is_generated_no_further(serve: Callable[..., Server], lines: Lines):
     members = Members(LONG)
-    members.before["vocos_decoder"] = lambda: "generation|vocos_decoder: not finite"
+    members.before["vocos_decoder"] = lambda: "generation: vocos_decoder: not finite"
     server = serve(members)
 
     server.ask().wait()
@@ -265,7 +269,9 @@ def test_a_stream_whose_time_is_over_ends_with_its_limit_and_is_generated_no_fur
     sender = server.ask(timeout_us=round(timeout_s * 1e6), mode="quality")
 
     assert sender.error().code == TritonError.CANCELLED
-    assert sender.error().message() == ("gpt: deadline of 200 ms exceeded after 64 steps")
+    assert sender.error().message() == (
+        "deadline_exceeded: gpt: deadline of 200 ms exceeded after 64 steps"
+    )
     line = lines.take()
     assert (line["outcome"], line["steps"]) == ("deadline", 64)
     assert members.num_closed == 1
@@ -284,7 +290,7 @@ def test_who_has_gone_is_cancelled_while_gpt_is_waited_for_and_the_others_are_no
     gone.is_gone = True
 
     assert gone.error().code == TritonError.CANCELLED
-    assert gone.error().message() == "chattts_stream: cancelled after 64 steps"
+    assert gone.error().message() == "cancelled: chattts_stream: cancelled after 64 steps"
     line = lines.take()
     assert (line["id"], line["outcome"], line["steps"]) == ("gone", "cancelled", 64)
     assert line["ttfa_ms"] is not None
@@ -312,6 +318,38 @@ def test_the_final_flag_waits_for_a_caller_who_closes(serve: Callable[..., Serve
     assert audio_of(sender).shape == members.whole_audio().shape
     assert sender.sent[-1] == (None, FINAL)
     assert (members.num_closed, lines.is_empty()) == (0, True)
+
+
+def test_the_final_flag_of_an_error_waits_for_a_caller_who_closes(
+    serve: Callable[..., Server], lines: Lines
+):
+    members = Members(SHORT)
+    members.before["gpt"] = lambda: "overloaded: gpt: 256 sequences wait"
+
+    sender = serve(members).ask(caller_closes=True)
+
+    assert lines.take()["outcome"] == "refused"
+    assert [flags for _, flags in sender.sent] == [0]
+    sender.is_gone = True
+    sender.wait()
+    assert sender.sent[-1] == (None, FINAL)
+
+
+def test_the_final_flag_of_a_refusal_waits_for_a_caller_who_closes(
+    serve: Callable[..., Server], lines: Lines
+):
+    server = serve(Members(LONG, stalls_at=70), max_streams="1")
+    first = server.ask(mode="quality")
+
+    sender = server.ask(caller_closes=True)
+
+    assert lines.take()["outcome"] == "refused"
+    assert [flags for _, flags in sender.sent] == [0]
+    sender.is_gone = True
+    sender.wait()
+    assert sender.sent[-1] == (None, FINAL)
+    first.is_gone = True
+    first.wait()
 
 
 def test_a_caller_who_does_not_close_has_the_final_flag_after_its_timeout(
@@ -396,7 +434,7 @@ def test_many_streams_end_once_each_whoever_goes_and_whatever_fails(
 
     def fail_some(call: Call) -> Tensors | str:
         if call.request_id.startswith("fails"):
-            return "generation|vocos_decoder: not finite"
+            return "generation: vocos_decoder: not finite"
         return decode(call)
 
     server.triton.models["vocos_decoder"] = fail_some

@@ -338,7 +338,7 @@ def test_a_failure_behind_a_cancellation_is_the_cancellation():
         if call.inputs["CURSOR"].item() == 0:  # it is opened, or closed
             return gpt(call)
         streamed.text.cancel()
-        return "invalid_request|gpt: STREAM_ID: got another"
+        return "invalid_request: gpt: STREAM_ID: got another"
 
     streamed.triton.models["gpt"] = cancel_and_fail
 
@@ -367,9 +367,9 @@ def test_a_text_whose_time_is_over_ends_before_the_next_call():
 @pytest.mark.parametrize(
     ("text", "error_type"),
     [
-        ("invalid_request|{}: TEXT: missing", InvalidRequestError),
-        ("overloaded|{}: 256 sequences wait", OverloadedError),
-        ("deadline_exceeded|{}: deadline of 5 ms exceeded", DeadlineExceededError),
+        ("invalid_request: {}: TEXT: missing", InvalidRequestError),
+        ("overloaded: {}: 256 sequences wait", OverloadedError),
+        ("deadline_exceeded: {}: deadline of 5 ms exceeded", DeadlineExceededError),
         ("Stub process '{}_0_0' is not healthy.", GenerationError),
     ],
 )
