@@ -33,6 +33,7 @@ check: install  ## linters: ruff, mypy, layer rule
 
 test: check  ## the linters and every test, as CI runs them
 	scripts/install_redis.sh
+	scripts/install_prometheus.sh
 	$(BIN)/python -m pytest
 
 bench: install  ## this server beside upstream: throughput, latency, first audio, memory (20 minutes)
