@@ -66,6 +66,7 @@ def make_session(
     device_id: int = 0,
     arena_limit_bytes: int = 0,
     spinning: bool = True,
+    prepacking: bool = True,
 ) -> ort.InferenceSession:
     """Open a graph.
 
@@ -76,6 +77,8 @@ def make_session(
         device_id: Which CUDA device.
         arena_limit_bytes: Of device memory for weights and steps; 0 sets no limit.
         spinning: Let idle threads of the pool spin between operators: faster steps, busier cores.
+        prepacking: Copy the weights into the order that the kernels like best: faster calls.
+            Otherwise they stay in the file, and only what a call reads is in memory.
 
     Raises:
         ModelLoadError: The graph or its data is missing or damaged, or CUDA cannot be used.
@@ -85,6 +88,7 @@ def make_session(
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
+    options.add_session_config_entry("session.disable_prepacking", "0" if prepacking else "1")
     if device is Device.CUDA:
         ort.preload_dlls()  # CUDA's libraries come as packages, which no loader path leads to
     try:

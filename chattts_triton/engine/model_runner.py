@@ -86,7 +86,9 @@ class ModelRunner:
         self._text_embeddings: Floats = np.load(directory / TEXT_EMBEDDINGS, mmap_mode="r")
         self._code_embeddings: Floats = np.load(directory / CODE_EMBEDDINGS, mmap_mode="r")
         # At once, though most servers never refine: a later export removes the file.
-        self._text_head = make_session(directory / TEXT_HEAD, threads=threads, spinning=False)
+        self._text_head = make_session(
+            directory / TEXT_HEAD, threads=threads, spinning=False, prepacking=False
+        )
         self._embeds = np.zeros((num_rows, 1, self.dims.hidden_size), dtype=np.float32)
         self._seqlens = np.zeros(num_rows, dtype=np.int32)
         self._total = np.zeros((), dtype=np.int32)

@@ -77,7 +77,7 @@ def compare(checkpoint: Path, repository: Path, manifest: Manifest) -> list[Diff
     hiddens, logits = _run_graph(runner, *inputs)
     wanted_hiddens, wanted_logits = _run_upstream(chat, *inputs)
     limit = LOGITS_TOLERANCE if manifest.precision == "fp32" else None
-    text_head = make_session(gpt / TEXT_HEAD, threads=threads)
+    text_head = make_session(gpt / TEXT_HEAD, threads=threads, prepacking=False)
     (text_logits,) = text_head.run(["logits"], {"hidden": wanted_hiddens})
     with torch.inference_mode():
         wanted_text_logits = chat.embed.head_text(torch.from_numpy(wanted_hiddens)).numpy()

@@ -22,7 +22,9 @@ class SampleEncoder:
     """
 
     def __init__(self, directory: Path, *, threads: int) -> None:
-        self._session = make_session(directory / FILE_NAME, threads=threads, spinning=False)
+        self._session = make_session(
+            directory / FILE_NAME, threads=threads, spinning=False, prepacking=False
+        )
 
     def encode(self, audio: npt.NDArray[np.float32]) -> PromptCodes:
         """(S,) samples at 24,000 Hz, at least one window of them, to (P, num_vq) codes."""

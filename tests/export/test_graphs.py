@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
+import psutil
 import pytest
 import torch
 
 from chattts_triton.constants import num_audio_samples
-from chattts_triton.engine.model_runner import ModelRunner
+from chattts_triton.engine.model_runner import TEXT_HEAD, ModelRunner
 from chattts_triton.errors import GenerationError, ModelLoadError
 from chattts_triton.export.graph import OPSET
 from chattts_triton.export.quantize import dequantize_blocks, quantize_blocks
@@ -161,6 +164,21 @@ def test_a_missing_or_damaged_graph_is_named(tmp_path):
     (tmp_path / "gpt.onnx").write_bytes(b"no graph")
     with pytest.raises(ModelLoadError, match=r"gpt\.onnx: cannot be loaded"):
         make_session(tmp_path / "gpt.onnx", threads=1)
+
+
+@pytest.mark.parametrize("prepacking", [True, False])
+def test_weights_that_are_not_prepacked_stay_in_their_file(tiny_repositories, tmp_path, prepacking):
+    repository = tiny_repositories["int8"]
+    directory = load_manifest(repository).member_directory(repository, "gpt")
+    graph, data = tmp_path / TEXT_HEAD, tmp_path / f"{TEXT_HEAD}.data"
+    for path in (graph, data):
+        shutil.copyfile(directory / path.name, path)
+
+    session = make_session(graph, threads=1, prepacking=prepacking)
+
+    mapped = {region.path for region in psutil.Process().memory_maps(grouped=True)}
+    assert (str(data) in mapped) is not prepacking
+    del session
 
 
 def test_the_opset_is_one_that_onnxruntime_knows(tiny_repositories):
