@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from chattts_triton.cli.argument_types import positive
 from chattts_triton.constants import MAX_NEW_CODES
 from chattts_triton.errors import ModelLoadError
 from chattts_triton.manifest import PRECISIONS
@@ -33,10 +34,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=list(_COMPARED),
         help="what to compare with fp32; all of them by default",
     )
-    parser.add_argument("--texts", type=_positive, default=_DEFAULT_TEXTS, metavar="N")
+    parser.add_argument("--texts", type=positive, default=_DEFAULT_TEXTS, metavar="N")
     parser.add_argument(
         "--steps",
-        type=_positive,
+        type=positive,
         default=_DEFAULT_STEPS,
         metavar="N",
         help=f"of each text, at most; up to {MAX_NEW_CODES}",
@@ -72,9 +73,3 @@ def _check_writable(path: Path) -> None:
         path.open("a").close()
     except OSError as error:
         raise ModelLoadError(f"--json {path}: cannot be written: {error}") from error
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number of at least 1")
-    return int(text)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
 
+from chattts_triton.cli.argument_types import host_and_port, seconds
 from chattts_triton.constants import MAX_SPEED, MIN_SPEED
 
 MODES = ("quality", "low_latency", "auto")
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a stream: the samples of a whole answer, an earlier first chunk, or as the "
         "server has time (default)",
     )
-    parser.add_argument("--url", type=_host_and_port, default="127.0.0.1:8001", metavar="HOST:PORT")
-    parser.add_argument("--timeout-s", type=_seconds, default=300.0, metavar="S")
+    parser.add_argument("--url", type=host_and_port, default="127.0.0.1:8001", metavar="HOST:PORT")
+    parser.add_argument("--timeout-s", type=seconds, default=300.0, metavar="S")
     parser.add_argument(
         "--json", action="store_true", help="report as one JSON object instead of a sentence"
     )
@@ -60,20 +60,3 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="cut silence at the beginning and the end down to 50 ms",
     )
-
-
-def _host_and_port(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise argparse.ArgumentTypeError(f"got {value!r}, wanted HOST:PORT")
-    return value
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"got {value!r}, wanted seconds above 0, at most 86400")
-    return seconds

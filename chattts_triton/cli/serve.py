@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chattts_triton.cli.argument_types import integer, ipv4, not_negative, port, positive
+
 if TYPE_CHECKING:
     from chattts_triton.server.serve_options import Endpoints
 
-_MAX_PORT = 65535
 _MAX_CONNECTION_AGE_S = 1_000_000  # Triton wants milliseconds in 32 bits
 
 
@@ -28,34 +28,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "is in flight has been answered; a second one stops it at once.",
     )
     parser.add_argument("--repository", type=Path, default=Path("model_repository"), metavar="DIR")
-    parser.add_argument("--host", default="127.0.0.1", type=_ipv4, help="IPv4 address to listen on")
-    for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
+    parser.add_argument("--host", default="127.0.0.1", type=ipv4, help="IPv4 address to listen on")
+    for name, default in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
         parser.add_argument(
-            f"--{name}-port", type=_port, default=port, metavar="P", help="0 takes a free port"
+            f"--{name}-port", type=port, default=default, metavar="P", help="0 takes a free port"
         )
     parser.add_argument(
-        "--max-num-seqs", type=_positive, metavar="N", help="sequences that run at the same time"
+        "--max-num-seqs", type=positive, metavar="N", help="sequences that run at the same time"
     )
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="threads of each ONNX Runtime session"
+        "--threads", type=positive, metavar="N", help="threads of each ONNX Runtime session"
     )
     parser.add_argument(
         "--exit-timeout",
-        type=_not_negative,
+        type=not_negative,
         default=30,
         metavar="S",
         help="seconds that requests in flight may take when it stops",
     )
     parser.add_argument(
         "--max-connection-age",
-        type=_connection_age,
+        type=integer(0, _MAX_CONNECTION_AGE_S),
         default=3600,
         metavar="S",
         help="seconds after which a gRPC connection takes no further call; 0 is never",
     )
     parser.add_argument(
         "--connection-grace",
-        type=_connection_grace,
+        type=integer(1, _MAX_CONNECTION_AGE_S),
         default=3600,
         metavar="S",
         help="seconds that a call may go on beyond that; a client that has stopped reading is "
@@ -119,41 +119,3 @@ def _announce(endpoints: Endpoints) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader wanted one line only, and we serve on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _ipv4(text: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted an IPv4 address") from error
-
-
-def _port(text: str) -> int:
-    return _integer(text, 0, _MAX_PORT)
-
-
-def _connection_age(text: str) -> int:
-    return _integer(text, 0, _MAX_CONNECTION_AGE_S)
-
-
-def _connection_grace(text: str) -> int:
-    return _integer(text, 1, _MAX_CONNECTION_AGE_S)
-
-
-def _positive(text: str) -> int:
-    return _integer(text, 1, sys.maxsize)
-
-
-def _not_negative(text: str) -> int:
-    return _integer(text, 0, sys.maxsize)
-
-
-def _integer(text: str, low: int, high: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value <= high:
-        wanted = f"{low} to {high}" if high < sys.maxsize else f"a whole number from {low}"
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted {wanted}")
-    return value

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from chattts_triton.cli.argument_types import integer
 from chattts_triton.sampling_params import MAX_SEED
 
 
@@ -18,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--size", choices=("full", "tiny"), required=True)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N")
+    parser.add_argument("--seed", type=integer(0, MAX_SEED), default=0, metavar="N")
     parser.set_defaults(run=run)
 
 
@@ -30,13 +31,3 @@ def run(args: argparse.Namespace) -> int:
     write_standin(args.size, args.out, args.seed)
     sys.stdout.write(f"{args.out}: {args.size} stand-in written (it makes noise, not speech)\n")
     return 0
-
-
-def _seed(text: str) -> int:
-    try:
-        seed = int(text)
-    except ValueError:
-        seed = -1
-    if not 0 <= seed <= MAX_SEED:
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted 0 to {MAX_SEED}")
-    return seed
