@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
+from chattts_triton import json_file
 from chattts_triton.errors import InvalidRequestError, ModelLoadError
 from chattts_triton.manifest import DEFAULT_NAME, member_name
 from chattts_triton.tensors import PREPROCESS
@@ -19,6 +15,7 @@ from chattts_triton.voices.entry import VoiceEntry
 FILE_NAME = "voices.json"
 MAX_FILE_BYTES = 16 << 20
 _KEY = "voices"
+_MODE = 0o644
 
 Entries = dict[str, VoiceEntry]
 
@@ -40,7 +37,7 @@ def read_entries(path: Path) -> Entries:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             raise ModelLoadError(f"{path}: wanted at most {MAX_FILE_BYTES} bytes")
-        content = json.loads(data.decode("utf-8"), object_pairs_hook=_without_duplicates)
+        content = json_file.parse(data.decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path}: cannot be read: {error}") from error
     if (
@@ -59,22 +56,8 @@ def write_entries(path: Path, entries: Mapping[str, VoiceEntry]) -> None:
         ModelLoadError: It cannot be written; the former one is still there.
     """
     content = {_KEY: {name: entry.to_json() for name, entry in entries.items()}}
-    text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-    target = path.resolve()  # a symbolic link stays one
     try:
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+        json_file.replace(path, content, mode=_MODE)
     except OSError as error:
         raise ModelLoadError(f"{path}: cannot be written: {error}") from error
 
@@ -88,28 +71,14 @@ def editing(path: Path) -> Iterator[Entries]:
     Raises:
         ModelLoadError: The directory is missing, or the file cannot be read or written.
     """
-    try:
-        # The directory, since the file itself is replaced and its lock with it.
-        directory = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise ModelLoadError(f"{path}: cannot be written: {error}") from error
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(json_file.locked(path))
+        except OSError as error:
+            raise ModelLoadError(f"{path}: cannot be written: {error}") from error
         entries = read_entries(path) if path.exists() else {}
         yield entries
         write_entries(path, entries)
-    finally:
-        os.close(directory)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of two equal keys Python would keep the last without a word."""
-    content: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in content:
-            raise ValueError(f"the key {key!r} is there twice")
-        content[key] = value
-    return content
 
 
 def _read_entry(path: Path, name: str, content: object) -> VoiceEntry:

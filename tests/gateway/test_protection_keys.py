@@ -113,7 +113,7 @@ def test_an_edit_that_fails_changes_nothing(tmp_path: Path):
             f'{{"keys": {{"a": {{"sha256": "{HASH}"}}, "b": {{"sha256": "{HASH}"}}}}}}',
             "two names have the same key",
         ),
-        ('{"keys": {"a": {}, "a": {}}}', "a name is there twice"),
+        ('{"keys": {"a": {}, "a": {}}}', "the key 'a' is there twice"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_key_and_its_field(text: str, wanted: str):

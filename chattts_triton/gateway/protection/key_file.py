@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
+from chattts_triton import json_file
 from chattts_triton.errors import InvalidRequestError
 from chattts_triton.gateway.protection.keys import ApiKey
 
@@ -31,7 +27,7 @@ def parse_keys(source: str, text: str) -> Keys:
         InvalidRequestError: It is something else; the message names the key and its field.
     """
     try:
-        content = json.loads(text, object_pairs_hook=_without_duplicates)
+        content = json_file.parse(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{source}: cannot be read: {error}") from None
     if not isinstance(content, dict) or list(content) != [_FIELD]:
@@ -65,37 +61,20 @@ def editing(path: Path) -> Iterator[Keys]:
     Raises:
         InvalidRequestError: The file cannot be read or written.
     """
-    try:
-        # The directory, since the file itself is replaced and its lock with it.
-        directory = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise InvalidRequestError(f"{path}: cannot be written: {error}") from error
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(json_file.locked(path))
+        except OSError as error:
+            raise InvalidRequestError(f"{path}: cannot be written: {error}") from error
         keys = read_keys(path) if path.exists() else {}
         yield keys
         _write(path, keys)
-    finally:
-        os.close(directory)
 
 
 def _write(path: Path, keys: Mapping[str, ApiKey]) -> None:
     content = {_FIELD: {name: key.to_json() for name, key in keys.items()}}
-    target = path.resolve()  # a symbolic link stays one
     try:
-        mode = target.stat().st_mode & 0o777 if target.exists() else _MODE
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            try:
-                file.write(json.dumps(content, indent=2) + "\n")
-                file.flush()
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+        json_file.replace(path, content, mode=_MODE)
     except OSError as error:
         raise InvalidRequestError(f"{path}: cannot be written: {error}") from error
 
@@ -105,11 +84,3 @@ def _entry(source: str, name: str, content: object) -> ApiKey:
         return ApiKey.from_json(name, content)
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{source}: key {name!r}: {error}") from None
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of two equal names Python would keep the last without a word."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a name is there twice")
-    return content
