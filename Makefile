@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 HOST ?= http://127.0.0.1:8000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench-steps bench-texts bench-streams serve clean \
+.PHONY: help install demo up test check bench-steps bench-texts bench-streams serve clean \
   bench-queue-delay load-test bench bench-quick bench-frameworks perf-analyzer \
   train-demo-voice train-demo-voice-smoke voice-report
 
@@ -21,6 +21,9 @@ $(INSTALLED): pyproject.toml client/pyproject.toml constraints.txt scripts/insta
 
 demo: install  ## checkpoint, export, tritonserver, one gRPC infer call: demo.wav
 	$(BIN)/chattts-triton demo
+
+up: install  ## Triton and the gateway together, on 127.0.0.1; Ctrl-C stops both
+	$(BIN)/chattts-triton up
 
 serve: install  ## serve ./model_repository on the default ports
 	$(BIN)/chattts-triton serve

@@ -49,14 +49,10 @@ def run(args: argparse.Namespace) -> int:
     check_out(args.out)
     import_client()
     # Imported here: together these take seconds, and only this command needs them all.
-    from chattts_triton.export.choose import choose_checkpoint
     from chattts_triton.server.background_server import serve_in_background
 
-    with progress("choosing the checkpoint"):
-        choice = choose_checkpoint(environment=os.environ)
-    sys.stdout.write(f"checkpoint: {choice.note}\n")
+    choice = export_demo(args.repository)
     text = DEMONSTRATION_TEXT if choice.kind == "demo" else TEXT
-    _export_if_needed(choice, args.repository)
     with contextlib.ExitStack() as stack:
         with progress("starting tritonserver"):
             server = stack.enter_context(serve_in_background(args.repository))
@@ -75,13 +71,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export_if_needed(choice: CheckpointChoice, repository: Path) -> None:
+def export_demo(repository: Path) -> CheckpointChoice:
+    """Choose the checkpoint and export it, unless that is there already.
+
+    Raises:
+        ChatTTSError: There is none, or it cannot be exported.
+    """
+    from chattts_triton.export.choose import choose_checkpoint
     from chattts_triton.export.repository import export, is_export_of
 
+    with progress("choosing the checkpoint"):
+        choice = choose_checkpoint(environment=os.environ)
+    sys.stdout.write(f"checkpoint: {choice.note}\n")
     with progress("checking the export"):
         is_current = is_export_of(repository, choice.path, _PRECISION)
     if not is_current:
         export(choice.path, repository, _PRECISION)
+    return choice
 
 
 @contextlib.contextmanager

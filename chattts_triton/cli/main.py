@@ -22,6 +22,7 @@ COMMANDS = (
     "bench",
     "gateway",
     "keys",
+    "up",
     "demo",
 )
 _EXTRAS = {
@@ -34,6 +35,7 @@ _EXTRAS = {
     "gateway": "[gateway]",
     "keys": "[gateway]",
     "bench": "[gateway]",
+    "up": "[export,serve,gateway]",
     "demo": "[export,serve]",
 }
 
