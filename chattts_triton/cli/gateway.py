@@ -119,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
         announce=_announce,
         exit_timeout_s=args.exit_timeout,
         read_timeout_s=args.read_timeout,
+        max_message_bytes=args.max_body_bytes,
         trusted_proxies=tuple(args.trusted_proxy or ()),
     )
     http_server.ignore_repeated_signals()

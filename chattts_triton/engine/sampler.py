@@ -14,7 +14,9 @@ import torch
 from chattts_triton.constants import MIN_CANDIDATES, REPETITION_WINDOW_CODES
 from chattts_triton.sampling_params import SamplingParams
 
-_NEVER = -torch.inf
+_NEVER = np.float32(-np.inf)
+
+Floats = npt.NDArray[np.float32]
 
 
 class Sampler:
@@ -22,6 +24,9 @@ class Sampler:
 
     Serves one vocabulary: `num_heads` tokens of it are drawn at every step (the codebooks of
     audio, or one head of text), and `end_token` in any of them ends a sequence.
+
+    torch draws and takes the exponentials, whose bits are its own; NumPy, whose calls cost less,
+    does what has the same bits everywhere.
 
     Source:
         2noise/ChatTTS@1092c1f ChatTTS/model/{gpt,processors}.py, behaviour only.
@@ -32,17 +37,19 @@ class Sampler:
     ) -> None:
         self._vocabulary_size = vocabulary_size
         self.end_token = end_token
-        rows = (max_num_seqs, num_heads)
-        self._temperature = torch.ones(rows)
-        self._tail = torch.ones(rows)  # 1 - top_p: the share of probability to leave out
-        self._top_k = torch.ones(rows, dtype=torch.int64)
+        self._temperature = np.ones((max_num_seqs, 1, 1), dtype=np.float32)
+        # 1 - top_p: the share of probability to leave out
+        self._tail = np.ones((max_num_seqs, 1, 1), dtype=np.float32)
+        self._top_k = np.ones((max_num_seqs, 1), dtype=np.int64)
         # penalty ** n for every n that the window allows.
-        self._penalties = torch.ones((*rows, REPETITION_WINDOW_CODES + 1))
+        self._penalties = np.ones((max_num_seqs, REPETITION_WINDOW_CODES + 1), dtype=np.float32)
         # The last tokens of each head; where there are none yet, one that does not exist.
-        self._recent = torch.full((*rows, REPETITION_WINDOW_CODES), vocabulary_size)
+        self._recent = np.full(
+            (max_num_seqs, num_heads, REPETITION_WINDOW_CODES), vocabulary_size, dtype=np.int64
+        )
         self._num_drawn = np.zeros(max_num_seqs, dtype=np.int64)
         self._generators = [torch.Generator() for _ in range(max_num_seqs)]
-        self._noise = torch.empty((*rows, vocabulary_size))
+        self._noise = torch.empty((max_num_seqs, num_heads, vocabulary_size))
 
     def start(self, slot: int, params: SamplingParams) -> None:
         """Begin a sequence in a slot, its generator fresh from its seed."""
@@ -50,7 +57,7 @@ class Sampler:
         self._tail[slot] = 1.0 - params.top_p
         self._top_k[slot] = min(max(params.top_k, MIN_CANDIDATES), self._vocabulary_size)
         counts = torch.arange(REPETITION_WINDOW_CODES + 1)
-        self._penalties[slot] = torch.pow(params.repetition_penalty, counts)
+        self._penalties[slot] = torch.pow(params.repetition_penalty, counts).numpy()
         self._recent[slot] = self._vocabulary_size
         self._num_drawn[slot] = 0
         self._generators[slot].manual_seed(params.seed)
@@ -79,40 +86,52 @@ class Sampler:
         Returns:
             (B, num_heads) int64, a new array.
         """
-        probabilities = self._probabilities(torch.from_numpy(logits), slots)
+        probabilities = self._probabilities(logits, slots)
         # torch.multinomial on the CPU draws in just this way, but from one generator for all rows.
         noise = self._noise[: len(slots)]
         for row, slot in zip(noise, slots, strict=True):
             row.exponential_(generator=self._generators[slot])
-        tokens = torch.div(probabilities, noise, out=noise).argmax(dim=-1)
-        self._recent[slots] = torch.cat([self._recent[slots][..., 1:], tokens[..., None]], dim=-1)
+        with np.errstate(divide="ignore", invalid="ignore"):  # the noise may be 0
+            tokens: npt.NDArray[np.int64] = (probabilities / noise.numpy()).argmax(axis=-1)
+        recent = self._recent[slots]
+        recent[..., :-1] = recent[..., 1:]
+        recent[..., -1] = tokens
+        self._recent[slots] = recent
         self._num_drawn[slots] += 1
-        return tokens.numpy()
+        return tokens
 
-    def _probabilities(self, logits: torch.Tensor, slots: list[int]) -> torch.Tensor:
-        scores = logits / self._temperature[slots][..., None]
-        scores = self._penalize_repeats(scores, slots)
-        scores = self._keep_likely(scores, slots)
+    def _probabilities(self, logits: Floats, slots: list[int]) -> Floats:
+        scores = logits / self._temperature[slots]
+        self._penalize_repeats(scores, slots)
+        self._keep_likely(scores, slots)
         # Unlike upstream: a sequence cannot end before its first step, so audio is never empty.
         scores[self._num_drawn[slots] == 0, :, self.end_token] = _NEVER
-        return torch.softmax(scores, dim=-1)
+        return softmax(scores)
 
-    def _penalize_repeats(self, scores: torch.Tensor, slots: list[int]) -> torch.Tensor:
+    def _penalize_repeats(self, scores: Floats, slots: list[int]) -> None:
         recent = self._recent[slots]
-        counts = torch.zeros((*scores.shape[:2], self._vocabulary_size + 1), dtype=torch.int64)
-        counts.scatter_add_(-1, recent, torch.ones_like(recent))
-        penalty = self._penalties[slots].gather(-1, counts[..., : self._vocabulary_size])
-        return torch.where(scores < 0, scores * penalty, scores / penalty)
+        counts = (recent[..., None] == recent[..., None, :]).sum(axis=-1)
+        rows, heads, places = np.nonzero(recent < self._vocabulary_size)
+        tokens = recent[rows, heads, places]
+        repeated = scores[rows, heads, tokens]
+        penalty = self._penalties[slots][rows, counts[rows, heads, places]]
+        # A token that is there twice is written twice, with the same score.
+        scores[rows, heads, tokens] = np.where(repeated < 0, repeated * penalty, repeated / penalty)
 
-    def _keep_likely(self, scores: torch.Tensor, slots: list[int]) -> torch.Tensor:
+    def _keep_likely(self, scores: Floats, slots: list[int]) -> None:
         """Top-p and top-k: tokens outside are never drawn; those that equal the last one stay."""
-        # numpy sorts such short rows several times as fast as torch.
-        ascending = torch.from_numpy(np.sort(scores.numpy(), axis=-1))
-        below = ascending.softmax(dim=-1).cumsum(dim=-1) <= self._tail[slots][..., None]
-        first_by_p = below.sum(dim=-1).clamp(max=self._vocabulary_size - MIN_CANDIDATES)
-        first_by_k = self._vocabulary_size - self._top_k[slots]
-        least = ascending.gather(-1, torch.maximum(first_by_p, first_by_k)[..., None])
-        return scores.masked_fill(scores < least, _NEVER)
+        ascending = np.sort(scores, axis=-1)
+        below = torch.from_numpy(softmax(ascending)).cumsum(dim=-1).numpy() <= self._tail[slots]
+        first_by_p = np.minimum(below.sum(axis=-1), self._vocabulary_size - MIN_CANDIDATES)
+        first = np.maximum(first_by_p, self._vocabulary_size - self._top_k[slots])
+        least = np.take_along_axis(ascending, first[..., None], axis=-1)
+        scores[scores < least] = _NEVER
+
+
+def softmax(scores: Floats) -> Floats:
+    """Over the last axis, as torch rounds it."""
+    probabilities: Floats = torch.from_numpy(scores).softmax(dim=-1).numpy()
+    return probabilities
 
 
 def use_one_torch_thread() -> None:

@@ -20,6 +20,7 @@ from chattts_triton.gateway.speaking import FINISH_REASON, MODE, SEED, WARNINGS
 from chattts_triton.gateway.state import GatewayState, attach
 from chattts_triton.gateway.triton_pool import TritonPool
 from chattts_triton.gateway.voice_list import VoiceList
+from chattts_triton.gateway.websocket import router as websocket_router
 
 _DESCRIPTION = (
     "ChatTTS on Triton by HTTP. Errors have OpenAI's shape; "
@@ -79,6 +80,7 @@ def create_app(
         ),
     )
     app.include_router(router)
+    app.include_router(websocket_router)
     add_error_handlers(app)
     app.add_middleware(
         RequestScope,

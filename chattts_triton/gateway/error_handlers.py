@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from chattts_client import ChatTTSClientError
-from chattts_triton.errors import shorten
 from chattts_triton.gateway.disconnect import ClientDisconnected
-from chattts_triton.gateway.errors import ApiError, api_error
+from chattts_triton.gateway.errors import ApiError, api_error, described
 from chattts_triton.gateway.state import state_of
 
 # 400 is FastAPI's for a body that is not even text.
 _HTTP_CODES = {400: "invalid_json", 404: "not_found", 405: "method_not_allowed"}
 _CLIENT_GONE = 499
-_PYDANTIC_OPENING = re.compile(r"^(Input|String) should (be|have) ")
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -52,7 +47,7 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     # The first part says only that it is the body; behind it may be a place in what is no JSON.
     param = "".join(part for part in first["loc"][1:2] if isinstance(part, str))
-    return _answer(request, ApiError(400, *_described(param, first), param=param or None))
+    return _answer(request, ApiError(400, *described(param, first), param=param or None))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
@@ -71,16 +66,3 @@ async def _on_disconnect(request: Request, error: Exception) -> Response:
 async def _on_fault(request: Request, error: Exception) -> Response:
     # Starlette raises it again once this is sent, so that it is logged with its traceback.
     return _answer(request, ApiError(500, "internal_error", "the gateway failed on this request"))
-
-
-def _described(param: str, error: dict[str, Any]) -> tuple[str, str]:
-    """Code and message of one error of pydantic's."""
-    match error["type"]:
-        case "missing":
-            return "missing_field", f"{param or 'body'}: missing"
-        case "extra_forbidden":
-            return "unknown_field", f"{shorten(param)}: unknown field"
-        case "json_invalid":
-            return "invalid_json", f"body: got no JSON: {error.get('ctx', {}).get('error', '')}"
-    wanted = _PYDANTIC_OPENING.sub("", error["msg"])
-    return "invalid_value", f"{param or 'body'}: got {shorten(error.get('input'))}, wanted {wanted}"

@@ -5,8 +5,10 @@ One function turns the errors of `chattts_client` into it, so each has one statu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from chattts_client import (
     ChatTTSClientError,
@@ -16,8 +18,10 @@ from chattts_client import (
     RequestCancelledError,
     ServerUnreachableError,
 )
+from chattts_triton.errors import shorten
 
 RETRY_AFTER_S = 1
+_PYDANTIC_OPENING = re.compile(r"^(Input|String) should (be|have) ")
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _TYPES = {
     401: "authentication_error",
@@ -89,6 +93,24 @@ def api_error(error: ChatTTSClientError) -> ApiError:
             return ApiError(503, "cancelled", message, retry)
         case _:
             return ApiError(500, "generation_failed", message)
+
+
+def described(param: str, error: Mapping[str, Any]) -> tuple[str, str]:
+    """Code and message of one error of pydantic's.
+
+    Args:
+        param: The field that it is about, or "".
+        error: Of `ValidationError.errors()`.
+    """
+    match error["type"]:
+        case "missing":
+            return "missing_field", f"{param or 'body'}: missing"
+        case "extra_forbidden":
+            return "unknown_field", f"{shorten(param)}: unknown field"
+        case "json_invalid":
+            return "invalid_json", f"body: got no JSON: {error.get('ctx', {}).get('error', '')}"
+    wanted = _PYDANTIC_OPENING.sub("", error["msg"])
+    return "invalid_value", f"{param or 'body'}: got {shorten(error.get('input'))}, wanted {wanted}"
 
 
 def _param(message: str) -> str | None:

@@ -50,6 +50,7 @@ class HttpServer(uvicorn.Server):
         announce: Is told HOST:PORT once it listens.
         exit_timeout_s: How long requests in flight may take when it stops.
         read_timeout_s: How long a client may take for the head of a request.
+        max_message_bytes: Of a WebSocket; a larger one ends it with code 1009.
         trusted_proxies: Addresses whose X-Forwarded-For is believed.
     """
 
@@ -61,6 +62,7 @@ class HttpServer(uvicorn.Server):
         announce: Callable[[str], None],
         exit_timeout_s: int,
         read_timeout_s: float,
+        max_message_bytes: int = 1 << 20,
         trusted_proxies: tuple[str, ...] = (),
     ) -> None:
         super().__init__(
@@ -71,6 +73,7 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 backlog=_BACKLOG,
+                ws_max_size=max_message_bytes,
                 proxy_headers=bool(trusted_proxies),
                 forwarded_allow_ips=list(trusted_proxies),
                 timeout_graceful_shutdown=exit_timeout_s,

@@ -31,6 +31,11 @@ class GatewayMetrics:
             "Requests that are being answered.",
             registry=self.registry,
         )
+        self.websockets_open = Gauge(
+            "chattts_gateway_websockets_open",
+            "WebSockets that were let in and are open.",
+            registry=self.registry,
+        )
         self.time_to_first_audio_s = Histogram(
             "chattts_gateway_time_to_first_audio_seconds",
             "From the arrival of a request until Triton's first chunk is there.",

@@ -49,7 +49,7 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         started_s = time.monotonic()
-        request_id = _request_id(Headers(scope=scope))
+        request_id = request_id_of(Headers(scope=scope))
         status = _NO_ANSWER
 
         async def send_with_id(message: Message) -> None:
@@ -137,7 +137,7 @@ def _receive_again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def _request_id(headers: Headers) -> str:
+def request_id_of(headers: Headers) -> str:
     """The caller's own where it can stand in a log, else a new one."""
     given = headers.get(REQUEST_ID, "")
     return given if _GOOD_ID.fullmatch(given) else uuid.uuid4().hex

@@ -40,19 +40,9 @@ class _Body(BaseModel):
     ] = None
 
 
-class SpeechRequest(_Body):
-    """`POST /v1/audio/speech`: OpenAI's fields, and below `stream_format` those of ChatTTS."""
+class VoiceOptions(_Body):
+    """How a text is spoken: OpenAI's fields, and from `temperature` on those of ChatTTS."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"input": "你好，世界。", "model": "chattts", "voice": "alder", "seed": 42},
-                {"input": "Good morning.", "response_format": "pcm", "stream_format": "audio"},
-            ]
-        }
-    )
-
-    input: Annotated[str, Field(min_length=1, description="The text.", examples=["你好，世界。"])]
     model: Annotated[
         str,
         Field(
@@ -70,7 +60,6 @@ class SpeechRequest(_Body):
             examples=["alder", "seed:2222"],
         ),
     ] = None
-    response_format: Annotated[ResponseFormat, Field(description="Of the audio.")] = "mp3"
     speed: Annotated[
         float,
         Field(
@@ -79,14 +68,6 @@ class SpeechRequest(_Body):
             description="1.0 is ChatTTS's speed 5; docs/gateway.md has the table.",
         ),
     ] = DEFAULT_FACTOR
-    stream_format: Annotated[
-        Literal["audio", "sse"] | None,
-        Field(
-            description="`audio` sends bytes as they are made, `sse` events of them. Left out or "
-            "null: the whole file at once, but `pcm` as `audio`."
-        ),
-    ] = None
-
     temperature: float | None = _ranged("TEMPERATURE", "Of the drawing of codes.")
     top_p: float | None = _ranged("TOP_P", "Share of the likeliest codes that are drawn from.")
     top_k: int | None = _ranged("TOP_K", "How many of the likeliest codes are drawn from.")
@@ -110,6 +91,49 @@ class SpeechRequest(_Body):
         description="How chunks are cut. Left out: `quality` for a file, else `low_latency`.",
     )
 
+    def arguments(self, triton_voice: str | None) -> OptionArguments:
+        """The options as the client of Triton takes them.
+
+        Args:
+            triton_voice: The voice under the name that Triton has for it.
+        """
+        return OptionArguments(
+            seed=self.seed,
+            voice=triton_voice,
+            speed=chattts_speed(self.speed),
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            repetition_penalty=self.repetition_penalty,
+            max_new_tokens=self.max_new_tokens,
+            refine=self.refine,
+            lang=self.lang,
+            trim=self.trim,
+        )
+
+
+class SpeechRequest(VoiceOptions):
+    """`POST /v1/audio/speech`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"input": "你好，世界。", "model": "chattts", "voice": "alder", "seed": 42},
+                {"input": "Good morning.", "response_format": "pcm", "stream_format": "audio"},
+            ]
+        }
+    )
+
+    input: Annotated[str, Field(min_length=1, description="The text.", examples=["你好，世界。"])]
+    response_format: Annotated[ResponseFormat, Field(description="Of the audio.")] = "mp3"
+    stream_format: Annotated[
+        Literal["audio", "sse"] | None,
+        Field(
+            description="`audio` sends bytes as they are made, `sse` events of them. Left out or "
+            "null: the whole file at once, but `pcm` as `audio`."
+        ),
+    ] = None
+
     @property
     def delivery(self) -> Delivery:
         """How the audio is sent."""
@@ -130,19 +154,7 @@ class SpeechRequest(_Body):
             response_format=self.response_format,
             delivery=self.delivery,
             mode=self.mode or ("quality" if self.delivery == "file" else "low_latency"),
-            options=OptionArguments(
-                seed=self.seed,
-                voice=triton_voice,
-                speed=chattts_speed(self.speed),
-                temperature=self.temperature,
-                top_p=self.top_p,
-                top_k=self.top_k,
-                repetition_penalty=self.repetition_penalty,
-                max_new_tokens=self.max_new_tokens,
-                refine=self.refine,
-                lang=self.lang,
-                trim=self.trim,
-            ),
+            options=self.arguments(triton_voice),
         )
 
 

@@ -16,7 +16,7 @@ from chattts_triton.engine.engine import Engine, make_samplers
 from chattts_triton.engine.model_runner import ModelRunner
 from chattts_triton.engine.placement import Placement, place_gpt
 from chattts_triton.engine.sampler import use_one_torch_thread
-from chattts_triton.engine.sequence import Deadline, Sequence, Stage
+from chattts_triton.engine.sequence import Deadline, Sequence
 from chattts_triton.errors import InvalidRequestError, ModelLoadError, fresh
 from chattts_triton.manifest import Dims, Manifest
 from chattts_triton.sampling_params import SamplingParams
@@ -37,6 +37,7 @@ from chattts_triton.text.prompt import TOKENIZER_FILE, PromptEncoder
 LOGGER = logging.getLogger(__name__)
 _WARM_UP_IDS = 16
 _WARM_UP_STEPS = 4
+_WARM_UP_SEQUENCES = 2
 _IDLE_CHECK_S = 1.0
 
 
@@ -263,10 +264,10 @@ def _warm_up(engine: Engine, dims: Dims) -> None:
     ids = np.zeros(_WARM_UP_IDS, np.int32)
     speaker = np.zeros(dims.hidden_size, np.float32)
     params = SamplingParams(seed=0, max_new_codes=_WARM_UP_STEPS)
-    stages = (Stage.CODE, Stage.CODE, Stage.TEXT)
-    for stage in stages:
-        engine.continue_request(Sequence("warm-up", ids, speaker, params, ended.put, stage=stage))
-    for _ in stages:
+    # None that refines: that would bring the weights of the text head into memory for good.
+    for _ in range(_WARM_UP_SEQUENCES):
+        engine.continue_request(Sequence("warm-up", ids, speaker, params, ended.put))
+    for _ in range(_WARM_UP_SEQUENCES):
         if error := ended.get().error:
             raise ModelLoadError(f"the model cannot be run: {error}")
     engine.stats.take()  # these steps were nobody's
