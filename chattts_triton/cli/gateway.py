@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
+from chattts_triton.cli.announcement import announce
 from chattts_triton.cli.argument_types import (
     host_and_port,
     ipv4,
@@ -116,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     server = http_server.HttpServer(
         create_app(settings, protection, metrics),
         http_server.listen(args.host, args.port, args.write_timeout),
-        announce=_announce,
+        announce=lambda address: announce(f"ready http={address}"),
         exit_timeout_s=args.exit_timeout,
         read_timeout_s=args.read_timeout,
         max_message_bytes=args.max_body_bytes,
@@ -125,11 +124,3 @@ def run(args: argparse.Namespace) -> int:
     http_server.ignore_repeated_signals()
     server.serve_until_stopped()
     return 0
-
-
-def _announce(address: str) -> None:
-    try:
-        sys.stdout.write(f"ready http={address}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader wanted one line only, and we serve on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

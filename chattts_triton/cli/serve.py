@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chattts_triton.cli.announcement import announce
 from chattts_triton.cli.argument_types import integer, ipv4, not_negative, port, positive
 
 if TYPE_CHECKING:
-    from chattts_triton.server.serve_options import Endpoints
+    pass
 
 _MAX_CONNECTION_AGE_S = 1_000_000  # Triton wants milliseconds in 32 bits
 
@@ -105,17 +104,9 @@ def run(args: argparse.Namespace) -> int:
             admin_key_file=args.admin_key_file,
             verify_hashes=args.verify_hashes,
         ),
-        announce=_announce,
+        announce=lambda endpoints: announce(endpoints.ready_line()),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.stop())
     supervisor.run()
     return 0
-
-
-def _announce(endpoints: Endpoints) -> None:
-    try:
-        sys.stdout.write(f"{endpoints.ready_line()}\n")
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader wanted one line only, and we serve on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from chattts_triton.cli.announcement import announce
 from chattts_triton.cli.argument_types import port
 from chattts_triton.cli.demo import export_demo
 from chattts_triton.errors import ModelLoadError, ServerStartError
@@ -72,14 +73,14 @@ def run(args: argparse.Namespace) -> int:
         triton = stack.enter_context(serve).addresses()
         if triton is None:
             return 0
-        _tell(
-            "Triton", f"gRPC {triton['grpc']}, HTTP {triton['http']}, metrics {triton['metrics']}"
-        )
-        gateway = Child(events, "gateway", f"--triton={triton['grpc']}", f"--port={args.port}")
-        http = stack.enter_context(gateway).addresses()
-        if http is None:
+        grpc, http, metrics = (triton[name] for name in _TRITON_PORTS)
+        announce(f"Triton: gRPC {grpc}, HTTP {http}, metrics {metrics}")
+        gateway = Child(events, "gateway", f"--triton={grpc}", f"--port={args.port}")
+        address = stack.enter_context(gateway).addresses()
+        if address is None:
             return 0
-        _tell("gateway", f"http://{http['http']}, its API at http://{http['http']}/docs")
+        url = f"http://{address['http']}"
+        announce(f"gateway: {url}, its API at {url}/docs")
         while (event := events.get()).child is not None:
             event.child.refuse_end(event)  # a line more is `serve` after a restart
     return 0
@@ -154,8 +155,3 @@ class Child:
             for line in lines:
                 self._events.put(Event(self, line))
         self._events.put(Event(self))
-
-
-def _tell(what: str, addresses: str) -> None:
-    sys.stdout.write(f"{what}: {addresses}\n")
-    sys.stdout.flush()
