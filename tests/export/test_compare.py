@@ -254,7 +254,7 @@ def test_the_command_prints_the_table_and_writes_the_figures(tiny_checkpoint, tm
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--texts=0"], "argument --texts: got '0', wanted a whole number of at least 1"),
+        (["--texts=0"], "argument --texts: got '0', wanted a whole number from 1"),
         (["--steps=ten"], "argument --steps: got 'ten', wanted a whole number"),
         (["--precision", "fp32"], "argument --precision: invalid choice: 'fp32'"),
     ],

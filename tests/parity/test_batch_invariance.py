@@ -51,7 +51,7 @@ def together(pipeline: Pipeline, order: random.Random) -> list[Utterance]:
     utterances = [Utterance(text, seed, cap) for (text, seed), cap in zip(JOBS, CAPS, strict=True)]
     for utterance in order.sample(utterances, len(utterances)):
         pipeline.submit(utterance)
-        time.sleep(order.uniform(0.0, 0.02))  # the arrival times are what is tested
+        time.sleep(order.uniform(0.0, 0.008))  # the arrival times are what is tested
     for utterance in utterances:
         utterance.wait()
     return utterances
